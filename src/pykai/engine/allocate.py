@@ -1,4 +1,5 @@
-"""The allocate action: give waiting gangs what is free, in the order of service (docs/concepts/order-of-service.md)."""
+"""The allocate action: place pending gangs on free capacity, in the order of service
+(docs/concepts/order-of-service.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from pykai.model.status import Status
 
 
 def allocate(cycle: Cycle) -> None:
-    """Place every gang that fits; an elastic one takes a step and gets in line again."""
+    """Place every gang that fits; an elastic gang that has more pending pods gets another turn."""
     walk = ClassWalk(cycle, pending_gangs(cycle), cycle.policy.queue_depth.get("allocate"))
     while (gang := walk.pop()) is not None:
         cycle.tried["allocate"] += 1
@@ -32,7 +33,7 @@ def allocate(cycle: Cycle) -> None:
 
 
 def _settle(cycle: Cycle, gang: int, placed: Sequence[int], had: bool) -> None:
-    """If some of the gang's minimum must wait, all that was just placed waits; else it starts now."""
+    """Pipeline all pods just placed if the gang's minimum needs pipelined pods; else note that the gang starts."""
     if not hold_back(cycle, gang, placed) and not had:
         cycle.started[gang] = cycle.now
     cycle.reasons.forget(gang)
@@ -40,7 +41,7 @@ def _settle(cycle: Cycle, gang: int, placed: Sequence[int], had: bool) -> None:
 
 
 def hold_back(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
-    """Let pods of this cycle wait where some of the gang's minimum must; whether it is so."""
+    """Pipeline the given pods if the gang's minimum needs pipelined pods; return whether it does."""
     if not must_wait(cycle.trial, gang):
         return False
     for pod in pods:
@@ -51,7 +52,7 @@ def hold_back(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
 
 
 def place_gang(cycle: Cycle, gang: int, pods: Sequence[int], wait_only: bool = False) -> bool:
-    """Place all these pods of a gang or none, within what its queues may use."""
+    """Place all these pods of a gang or none, within the limits and quotas of its queues."""
     if not pods:
         return False
     if cycle.quota is not None:

@@ -1,4 +1,4 @@
-"""What a pod takes: of a node, of a device, of its queue. Shared requests depend on the node they land on."""
+"""What a pod takes from a node, a device and its queue. The amounts of shared requests depend on the node."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pykai.model.resources import GPU, Column, whole_gpus
 from pykai.model.snapshot import Snapshot
 
 BY_MEMORY, BY_PROFILE = GpuKind.MEMORY, GpuKind.MIG
-"""Looked up once: asking an enum for a member takes long in a loop."""
+"""Module constants: enum lookups are slow in loops."""
 
 
 class PodAmounts:
-    """Amounts by class and node; what does not depend on the node is worked out once."""
+    """Amounts by class and node; those that do not depend on the node are computed once."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.gpu_memory: list[float] = snapshot.nodes.gpu_memory.tolist()
@@ -25,52 +25,55 @@ class PodAmounts:
         self.shared: list[bool] = [c.shared for c in classes]
         """By class row: whether its pods take shares of devices."""
         self.compute_modes = 1 + max([c.compute_mode for c in classes], default=0)
-        """How many compute modes are distinguished: one where no pod names another than the usual one."""
+        """Number of compute modes in use: 1 if all pods have the default mode."""
         self.resource_types: list[str] = ["Fraction" if c.gpu_kind is BY_MEMORY else c.gpu_kind.value for c in classes]
-        """By class row: how binds name their GPUs."""
+        """By class row: the `receivedResourceType` of binds."""
         self.requests = class_requests(snapshot)
         self._columns: list[Column] = list(self.requests.T.copy())
         self._offered = snapshot.nodes.allocatable > 0
         self._offers_all: list[bool] = np.logical_and.reduce(self._offered[self.requests.any(axis=1)]).tolist()
-        """By node: whether it has some of everything that any class asks for."""
+        """By node: whether it offers every resource that any class requests."""
         self._mig_rows = snapshot.space.mig_rows()
         self._of_queue = self._queue_amounts(classes)
         """By class row; a gpu-memory request counts no GPU."""
 
     def of_node(self, klass: int, node: int) -> Column:
-        """[resource]: what a pod of a class takes from the columns of a node: of what is offered there. Read only."""
+        """Return, by resource, what a pod of a class takes from the columns of a node: resources that the node does
+        not offer are left out. Read only."""
         return self._columns[klass] if self._offers_all[node] else self._columns[klass] * self._offered[:, node]
 
     def where_it_fits(self, klass: int) -> Column:
-        """[resource]: the same of any node on which the class fits, and which therefore offers all it asks for."""
+        """Return `of_node` for any node on which the class fits, and which therefore offers all it requests."""
         return self._columns[klass]
 
     def share_memory(self, c: PodClass, node: int) -> float:
-        """MiB per device a shared request takes on a node; at least one: a device with sharers is used."""
+        """Return the MiB per device that a shared request takes on a node; at least 1, so that the device counts as
+        used."""
         if c.gpu_kind is BY_MEMORY:
             return float(c.memory_mib)
         return float(max(1, int(c.portion * self.gpu_memory[node])))
 
     def share_memories(self, c: PodClass) -> Column:
-        """MiB per device a shared request takes on each node."""
+        """Return the MiB per device that a shared request takes, by node."""
         if c.gpu_kind is BY_MEMORY:
             return np.full(len(self.gpu_memory), float(c.memory_mib))
         return np.maximum(np.trunc(c.portion * np.array(self.gpu_memory)), 1.0)
 
     def share_portion(self, c: PodClass, node: int) -> float:
-        """Portion per device a shared request takes on a node, rounded up to hundredths for memory requests."""
+        """Return the portion of each device that a shared request takes on a node; memory requests are rounded up to
+        hundredths."""
         if c.gpu_kind is not BY_MEMORY:
             return c.portion
         return ceil(c.memory_mib / self.gpu_memory[node] * 100) / 100
 
     def accepted_gpus(self, c: PodClass, node: int) -> float:
-        """GPUs granted to a pod on a node; without a node what it asks for."""
+        """Return the GPUs granted to a pod on a node; without a node (-1) its request."""
         if c.shared and node >= 0:
             return whole_gpus(self.share_portion(c, node), c.devices)
         return float(c.request[GPU])
 
     def of_queue(self, c: PodClass, node: int) -> tuple[float, float, float]:
-        """What a pod counts against its queue; without a node a gpu-memory request counts no GPU."""
+        """Return what a pod counts against its queue; without a node (-1) a gpu-memory request counts no GPU."""
         if c.gpu_kind is BY_MEMORY and node >= 0:
             return float(c.request[0]), float(c.request[1]), self.accepted_gpus(c, node)
         return self._of_queue[c.row]
@@ -85,7 +88,7 @@ class PodAmounts:
 
 
 def class_requests(snapshot: Snapshot) -> Column:
-    """[resource, class]: what a pod of each class takes from a node's columns; shared GPUs are kept apart."""
+    """Return what a pod of each class takes from a node's columns, [resource, class]; 0 GPUs for shared requests."""
     classes = snapshot.pods.classes
     table = np.array([c.request for c in classes]).reshape(len(classes), snapshot.space.size).T.copy()
     table[GPU, [c.row for c in classes if c.shared]] = 0.0

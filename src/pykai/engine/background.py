@@ -1,8 +1,8 @@
-"""Background pods: they use what is idle, and leave as soon as a workload can use their place.
+"""Background pods use idle capacity and are evicted as soon as a workload can use their resources.
 
-While a cycle plans they count as leaving, so that others are placed where they are and wait for it. When the plan is
-made, each that still fits on its node stays as if nothing had happened; the rest is evicted. A background pod that has
-no node itself takes idle capacity only: it must not take the place of another one.
+During a cycle they count as releasing, so that other pods are pipelined onto their nodes. At the end of the cycle each
+that still fits on its node stays unchanged; the others are evicted. A pending background pod gets idle capacity only:
+it must not replace another background pod.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SLACK = 1e-6
 
 
 def settle_background(cycle: Cycle) -> None:
-    """Background pods that still fit stay; the others make room."""
+    """Keep background pods that still fit on their nodes, and evict the others."""
     trial, before = cycle.trial, cycle.background
     if not before:
         return
@@ -30,7 +30,7 @@ def settle_background(cycle: Cycle) -> None:
 
 
 def _withdraw_promises(cycle: Cycle) -> None:
-    """Background pods that were to wait for a release wait for idle capacity instead."""
+    """Make pipelined background pods pending again: they wait for idle capacity."""
     trial, plugin = cycle.trial, cycle.policy.first(BackgroundPolicy)
     rows = plugin.background_pods(cycle.snapshot) if plugin is not None else ()
     promised = [pod for pod in rows if trial.placed.get(pod) and trial.status[pod] == Status.PIPELINED]
@@ -41,7 +41,7 @@ def _withdraw_promises(cycle: Cycle) -> None:
 
 
 def _stays(cycle: Cycle, pod: int, status: int) -> bool:
-    """Whether the pod can stay on its node with all that was placed there; if so it does."""
+    """Keep the pod on its node if it fits beside all pods placed there; return whether it stays."""
     trial, node = cycle.trial, cycle.trial.node[pod]
     resources, mark = cycle.rules(trial.of_class(pod)).resources, trial.mark()
     if any(mask[node] for state in resources.filtering for _, mask in state.infeasible(pod)):
@@ -58,7 +58,7 @@ def _stays(cycle: Cycle, pod: int, status: int) -> bool:
 
 
 def _overcommitted(trial: Trial, node: int) -> bool:
-    """Whether more of the node is promised than will be free."""
+    """Whether pods on the node take more than its idle and releasing capacity."""
     offered = trial.snapshot.nodes.allocatable[:, node] > 0
     if ((trial.idle[:, node] + trial.releasing[:, node])[offered] < -_SLACK).any():
         return True

@@ -1,7 +1,7 @@
-"""How long searches for victims may take: seconds of a clock that is given, never read here.
+"""Time budgets of searches for victims, in seconds of a clock that the caller passes.
 
-Counts bound every search (`policy.SearchLimits`); budgets bound one that runs live. Without a clock time stands still:
-no budget is ever spent, and the same input gives the same plan.
+Counts bound every search (`policy.SearchLimits`); budgets bound searches of a live scheduler. With the clock
+`standing` no time passes: no budget is ever spent, and equal inputs give equal plans.
 """
 
 from __future__ import annotations
@@ -11,51 +11,51 @@ from dataclasses import dataclass, field
 from math import inf
 
 Clock = Callable[[], float]
-"""Seconds that only go forward, counted from anywhere."""
+"""Monotonic seconds from an arbitrary origin."""
 SEARCHING = ("reclaim", "preempt", "consolidation")
 """The actions that search for victims."""
 DEFAULT = "default"
-"""The key for every action or generator that has none of its own."""
+"""The key for actions and generators without a key of their own."""
 MOST_DOUBLINGS = 60
-"""Of a backoff: more would be longer than any limit."""
+"""Upper bound of the doublings of a backoff, against overflow."""
 ACTION_SECONDS = 300.0
 JOB_SECONDS = 240.0
 GENERATOR_SECONDS: Mapping[str, float] = {DEFAULT: 120.0, "NodeLocalGreedy": 30.0, "MultiNodeGang": 120.0}
 
 
 def standing() -> float:
-    """The clock of decisions that must not depend on time."""
+    """Return 0: the clock of decisions that must not depend on time."""
     return 0.0
 
 
 @dataclass(frozen=True)
 class SearchBudgets:
-    """Seconds, 0 unlimited. `actions` and `generators`: by name or `default`, as far as they were configured."""
+    """Budgets in seconds, 0 is unlimited. `actions` and `generators`: the configured ones, by name or `default`."""
 
     actions: Mapping[str, float] = field(default_factory=dict)
     job: float = JOB_SECONDS
     least_job: float = 0.0
-    """What one gang's search gets even where its action has no time left."""
+    """The least that one gang's search gets, even if the budget of its action is spent."""
     generators: Mapping[str, float] = field(default_factory=dict)
     first_backoff: Mapping[str, float] = field(default_factory=dict)
-    """By action or `default`: how long a gang is not searched for again after the first search that found nothing; 0 or
-    absent: it is searched for in every cycle."""
+    """By action or `default`: the pause after a gang's first failed search; 0 or absent: no pause."""
     longest_backoff: Mapping[str, float] = field(default_factory=dict)
-    """The most, as it doubles with every further search that finds nothing."""
+    """By action or `default`: the longest pause, as it doubles with every further failed search."""
 
     def backoff(self, action: str, failures: int) -> float:
-        """How long an action does not search for a gang again after so many searches in a row that found nothing."""
+        """Return how long an action does not search for a gang after `failures` failed searches in a row."""
         first, longest = (
-            each.get(action, each.get(DEFAULT, 0.0)) for each in (self.first_backoff, self.longest_backoff)
+            configured.get(action, configured.get(DEFAULT, 0.0))
+            for configured in (self.first_backoff, self.longest_backoff)
         )
         return min(first * 2.0 ** min(failures - 1, MOST_DOUBLINGS), max(first, longest))
 
     def of_action(self, action: str) -> float:
-        """For all searches of an action together."""
+        """Return the budget of all searches of an action together."""
         return self.actions.get(action, self.actions.get(DEFAULT, ACTION_SECONDS))
 
     def of_generator(self, generator: str) -> float:
-        """For one way of choosing victims in one gang's search."""
+        """Return the budget of one generator within one gang's search."""
         usual = GENERATOR_SECONDS.get(generator, GENERATOR_SECONDS[DEFAULT])
         return self.generators.get(generator, self.generators.get(DEFAULT, usual))
 
@@ -66,7 +66,7 @@ UNLIMITED = SearchBudgets({DEFAULT: 0.0}, 0.0, generators={DEFAULT: 0.0})
 
 @dataclass(frozen=True)
 class Deadline:
-    """When a search ends at the latest; `reduced`: sooner than one gang may search, as its action has less time."""
+    """When a search must end; `reduced`: its action has less time left than the budget of one gang."""
 
     clock: Clock
     end: float
@@ -77,12 +77,12 @@ class Deadline:
         return self.clock() >= self.end
 
     def within(self, seconds: float) -> Deadline:
-        """The same, or so many seconds from now if that is sooner; 0 is unlimited."""
+        """Return the earlier of this deadline and so many seconds from now; 0 is unlimited."""
         return Deadline(self.clock, min(self.end, self.clock() + _limit(seconds)), self.reduced)
 
 
 class ActionBudget:
-    """The time one run of an action has for its searches; it begins now. `exhausted`: a search was cut short by it."""
+    """The time budget of one run of an action, from now on. `exhausted`: whether it cut a search short."""
 
     def __init__(self, budgets: SearchBudgets, action: str, clock: Clock) -> None:
         self.exhausted = False
@@ -91,7 +91,7 @@ class ActionBudget:
         self._end = clock() + _limit(budgets.of_action(action))
 
     def for_job(self) -> Deadline | None:
-        """The deadline of the next gang's search; None: there is no time left to begin it."""
+        """Return the deadline of the next gang's search; None: there is no time left to begin it."""
         now = self._clock()
         most = _limit(self._budgets.job)
         given = max(min(self._end - now, most), self._budgets.least_job)
@@ -99,7 +99,7 @@ class ActionBudget:
         return Deadline(self._clock, now + given, reduced=given < most) if given > 0 else None
 
     def note(self) -> None:
-        """A search was cut off: was it for want of the action's time?"""
+        """Note that a search was cut short, and whether the action's budget was the cause."""
         self.exhausted = self.exhausted or self._clock() >= self._end
 
 

@@ -1,8 +1,7 @@
-"""What depends on time alone: the next deadline of a cycle's decision, and the start times that deadlines count from.
+"""The next instant at which time alone may change a decision, and the start times that such instants count from.
 
-When a gang starts is written only where a plugin asks for it (`RunTimes`). Otherwise the timestamp would be one more
-write for every gang, and where each pod is a gang of its own, for every pod. Gangs that run already when a run time
-comes to matter are given the present as their start.
+The start of a gang is written only if a plugin needs it (`RunTimes`): otherwise it would cost one more write per gang,
+and where each pod is a gang of its own, per pod. A gang that runs without a start time gets the present one.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from pykai.engine.plugin_api import RunTimes
 from pykai.model.status import Status
 
 RETRY_SECONDS = 1.0
-"""When searches that ran out of time are continued."""
+"""Pause before searches that ran out of time are continued."""
 
 
 def run_times(cycle: Cycle) -> set[float]:
-    """Seconds after a gang's start at which a decision about it may change."""
+    """Return the seconds after a gang's start at which a decision about it may change."""
     plugins = cycle.policy.of(RunTimes)
     return {seconds for plugin in plugins for seconds in plugin.run_times(cycle.snapshot)}
 
 
 def start_times_to_write(cycle: Cycle) -> dict[int, float]:
-    """Gangs whose start is to be written -> when they started."""
+    """Return the gangs whose start is to be written -> when they started."""
     if not run_times(cycle):
         return {}
     gangs, trial = cycle.snapshot.gangs, cycle.trial
@@ -39,8 +38,8 @@ def start_times_to_write(cycle: Cycle) -> dict[int, float]:
 
 
 def next_deadline(cycle: Cycle, waiting: bool) -> float | None:
-    """The earliest instant after this cycle (seconds since the epoch) at which time alone may change a decision; None
-    where nothing depends on time. `waiting`: whether pods wait for a place."""
+    """Return the earliest instant after this cycle (seconds since the epoch) at which time alone may change a decision;
+    None: no decision depends on time. `waiting`: whether pods are pending or pipelined."""
     instants = list(_staleness(cycle))
     if waiting:
         instants += [*_preemption_delays(cycle), *_protections(cycle), *_stuck_pods(cycle), *_unfinished(cycle)]
@@ -49,7 +48,7 @@ def next_deadline(cycle: Cycle, waiting: bool) -> float | None:
 
 
 def _staleness(cycle: Cycle) -> Iterator[float]:
-    """Ends of the grace of gangs that have lost their minimum."""
+    """Yield the ends of the grace periods of stale gangs."""
     gangs, params = cycle.snapshot.gangs, cycle.snapshot.params
     for gang, since in {**gangs.stale_since, **cycle.stale_since}.items():
         grace = gangs.staleness_grace.get(gang, params.staleness_grace)
@@ -58,7 +57,7 @@ def _staleness(cycle: Cycle) -> Iterator[float]:
 
 
 def _preemption_delays(cycle: Cycle) -> Iterator[float]:
-    """Ends of the delays before which gangs may not evict others."""
+    """Yield the ends of the delays before which gangs may not cause evictions."""
     gangs = cycle.snapshot.gangs
     for gang, delay in gangs.preemption_delay.items():
         if delay > 0:
@@ -66,7 +65,7 @@ def _preemption_delays(cycle: Cycle) -> Iterator[float]:
 
 
 def _protections(cycle: Cycle) -> Iterator[float]:
-    """Ends of minimum run times, whichever of them it is that protects a gang."""
+    """Yield the ends of all minimum run times of each gang, whichever of them applies to it."""
     spans = run_times(cycle)
     for gang in range(len(cycle.snapshot.gangs)) if spans else ():
         started = cycle.snapshot.gangs.last_start(gang)
@@ -75,7 +74,7 @@ def _protections(cycle: Cycle) -> Iterator[float]:
 
 
 def _stuck_pods(cycle: Cycle) -> Iterator[float]:
-    """When terminating pods will have been so for too long to be waited for."""
+    """Yield when terminating pods will count as stuck in releasing."""
     pods, threshold = cycle.snapshot.pods, cycle.snapshot.params.stuck_in_releasing
     for pod in np.flatnonzero(pods.status == Status.RELEASING).tolist():
         deleted = pods.objects[pod].metadata.deletion_timestamp
@@ -84,6 +83,6 @@ def _stuck_pods(cycle: Cycle) -> Iterator[float]:
 
 
 def _unfinished(cycle: Cycle) -> Iterator[float]:
-    """When to go on with searches that ran out of time."""
+    """Yield when to continue searches that ran out of time."""
     if any(search.result.ends_action for search in cycle.searches):
         yield cycle.now + RETRY_SECONDS

@@ -1,8 +1,8 @@
 """Shared GPUs: which pods hold how much memory of which device (docs/concepts/gpu-sharing.md).
 
-A device that is shared is a *group*; its id is what the binder's reservation pod is named after. All amounts are MiB
-of device memory. What a device takes of a node's idle and releasing GPUs follows from who shares it now, whatever the
-order in which they came and went (`whole_device`).
+A shared device is a *group*; the binder's reservation pod is named after its id. All amounts are MiB of device memory.
+What a device takes of a node's idle and releasing GPUs depends only on the pods that share it now, not on the order in
+which they came and left (`whole_device`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Share(NamedTuple):
     allocated: float = 0.0
     releasing: float = 0.0
     met: bool = False
-    """Whether a pod had the device in this cycle, or was given it at once: it exists now."""
+    """Whether some pod has held the device in this cycle without waiting for it."""
     mode: int = 0
-    """How those who share it share its processors; pods of another compute mode may not join."""
+    """The compute mode of its pods; pods of another mode may not share it."""
 
     def holds_now(self, memory: float, capacity: float) -> bool:
-        """Whether a request fits without waiting for a release; a device that was only ever promised is waited for."""
+        """Whether a request fits without waiting; False for a device that only pipelined pods have shared."""
         return self.met and capacity - self.allocated - memory >= 0
 
 
@@ -38,12 +38,12 @@ EMPTY = Share()
 
 
 Shares = dict[str, Share]
-"""Group id -> state, of one node."""
+"""Group id -> state of the shared devices of one node."""
 
 
 def with_room(shares: Shares, memory: float, capacity: float, mode: int | None = None) -> list[tuple[str, Share]]:
-    """The devices on which a request fits beside what stays there, counting what is being released; None: in whatever
-    compute mode."""
+    """Return the shared devices on which a request fits beside the pods that stay, counting releasing memory as free.
+    `mode` None: of any compute mode."""
     return [
         (group, share)
         for group, share in shares.items()
@@ -55,7 +55,7 @@ def with_room(shares: Shares, memory: float, capacity: float, mode: int | None =
 
 
 def rooms(shares: Shares, capacity: float, mode: int) -> list[float]:
-    """The largest request that would fit on each device, ascending: what `with_room` counts, for many requests."""
+    """Return the largest request that fits on each device by the rule of `with_room`, ascending."""
     left = [
         capacity - share[1] + share[2]
         for share in shares.values()
@@ -65,8 +65,8 @@ def rooms(shares: Shares, capacity: float, mode: int) -> list[float]:
 
 
 class DeviceLedger:
-    """The shared devices of all nodes, and the whole devices and pod slots that follow, in the trial's columns of idle
-    and releasing amounts. Every change goes through the trial's journal.
+    """The shared devices of all nodes, and the GPUs and pod slots that they take from the trial's idle and releasing
+    columns. Every change goes through the trial's journal.
     """
 
     def __init__(self, journal: Journal, columns: tuple[Column, Column], pods: PodTable) -> None:
@@ -75,12 +75,12 @@ class DeviceLedger:
         self._named_groups = {group for groups in pods.gpu_groups.values() for group in groups}
         """Devices that were shared before this cycle: their reservation pods are pods of the snapshot."""
         self._reserved: set[tuple[int, str]] = set()
-        """Nodes and devices with such a pod: it leaves with the last who shares the device."""
+        """Nodes and devices with a reservation pod, which leaves with the last pod that shares the device."""
         self._modes = pods.group_modes
         self.shares: dict[int, Shares] = {}
 
     def settle(self, reserved: Iterable[tuple[int, str]]) -> None:
-        """All who share devices in the snapshot are charged; these nodes and devices have reservation pods."""
+        """Set the nodes and devices with reservation pods, after all shares of the snapshot are charged."""
         self._reserved = set(reserved)
         for node, group in self._reserved:
             if not _stays(self.shares.get(node, {}).get(group, EMPTY)):
@@ -96,15 +96,15 @@ class DeviceLedger:
             self._put(node, group, before, _changed(before, memory, how))
 
     def unreserved(self, node: int, own: Iterable[str], chosen: Sequence[str]) -> int:
-        """How many of a pod's own devices, if chosen again, need a slot for a reservation pod again."""
+        """Return how many of the pod's `own` devices among `chosen` need a new slot for a reservation pod."""
         return len([group for group in own if group in chosen and self._given_back(node, group)])
 
     def _given_back(self, node: int, group: str) -> bool:
-        """Whether the slot of the reservation pod is free while no pod stays on the device."""
+        """Whether the slot of the reservation pod counts as free while no pod stays on the device."""
         return group not in self._named_groups or (node, group) in self._reserved
 
     def fresh_name(self, number: int) -> tuple[str, int]:
-        """A name for a device that no pod shares yet, and its number: the first free one above `number`."""
+        """Return a name for a device that no pod shares yet, and its number: the first free one above `number`."""
         number += 1
         while f"new-{number}" in self._named_groups:
             number += 1
@@ -126,8 +126,8 @@ class DeviceLedger:
                 block[PODS, node] += slots_now - slots
 
     def _of_node(self, node: int, group: str, share: Share) -> tuple[tuple[float, float], tuple[float, float]]:
-        """What a device adds to the idle and to the releasing (GPUs, pod slots) of its node: it needs a pod that
-        reserves it as long as a pod stays; if none shared it before this cycle, the pod is still to be made."""
+        """Return what a device adds to the idle and to the releasing (GPUs, pod slots) of its node. The slots are for
+        its reservation pod, which exists while a pod stays on the device, and is new if no pod shared it before."""
         (idle, releasing), stays = whole_device(share), _stays(share)
         if group not in self._named_groups and stays:
             return ((idle, 0.0), (releasing, -1.0)) if only_promised(share) else ((idle, -1.0), (releasing, 0.0))
@@ -144,8 +144,8 @@ def _changed(s: Share, memory: float, how: tuple[int, int]) -> Share:
 
 
 def whole_device(share: Share) -> tuple[float, float]:
-    """What a device adds to the idle and to the releasing GPUs of its node: it is idle until a pod has it, being
-    released while only leavers have it, and one of those to be released while all who share it wait."""
+    """Return what a device adds to the idle and to the releasing GPUs of its node: (-1, 0) if a pod stays on it,
+    (-1, 1) if all its pods leave, (0, -1) if all are pipelined, (0, 0) if it has none."""
     if share.used <= 0:
         return 0.0, 0.0
     if share.allocated <= 0:
@@ -159,5 +159,5 @@ def _stays(share: Share) -> bool:
 
 
 def only_promised(share: Share) -> bool:
-    """Whether all who share a device wait for it: it is no device in use yet, but one of those to be released."""
+    """Whether all pods of a device are pipelined: it is not in use yet, but takes one of the releasing devices."""
     return share.used > 0 and share.allocated <= 0

@@ -1,4 +1,4 @@
-"""Compose the reasons why a pod found no node, and why its gang therefore waits."""
+"""Compose the reasons why no node is feasible for a pod, and the resulting reason of its gang."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Mask, Rows
 from pykai.model.snapshot import Snapshot
 
 Looked = tuple[Rows | None, Mapping[int, str], Sequence[Rejection]]
-"""The nodes, why single ones of them refused, and which ones were closed to the pod at the moment."""
+"""The candidate nodes (None: all), node -> why it was rejected after scoring, and rejections of node resources."""
 _SHORT = "node(s) didn't have enough resources: "
 _TOO_SMALL = _SHORT + "GPU memory"
 NO_SLOT = "node(s) pod number exceeded"
@@ -31,36 +31,36 @@ _GIGABYTE = 1e9
 
 
 def explain_refusal(cycle: Cycle, gang: int, pod: int, refusal: Refusal) -> None:
-    """A gate turned the pod away before any node was looked at."""
+    """Note that a gate refused the pod before any node was filtered."""
     cycle.reasons.pods[pod] = refusal.message
     message = about_pod(cycle.snapshot.pods.title(pod), refusal.message)
     cycle.reasons.gang(gang, GangError(POD_ERRORS, message, token=refusal.token))
 
 
 def explain_alike(cycle: Cycle, first: int, others: Sequence[int]) -> None:
-    """Gangs of the same shape as one that found no place wait for the same reasons; only the names differ."""
+    """Copy the reasons of a gang that does not fit to equivalent gangs, with their names in the texts."""
     if not others:
         return
     orders, trial, reasons, title = cycle.orders, cycle.trial, cycle.reasons, cycle.snapshot.pods.title
     errors, gang_title = reasons.gangs.get(first, []), cycle.snapshot.gangs.title
-    told = [(at, pod, reasons.pods[pod]) for at, pod in enumerate(orders.pods(trial, first)) if pod in reasons.pods]
-    named = {about_pod(title(pod), text): (at, text) for at, pod, text in told}
-    own = f"<{gang_title(first)}>"
-    personal = any(e.message in named or own in e.message for e in errors)
+    known = [(at, pod, reasons.pods[pod]) for at, pod in enumerate(orders.pods(trial, first)) if pod in reasons.pods]
+    named = {about_pod(title(pod), text): (at, text) for at, pod, text in known}
+    first_title = f"<{gang_title(first)}>"
+    names_first = any(e.message in named or first_title in e.message for e in errors)
     for gang in others:
         pods = orders.pods(trial, gang)
         reasons.gangs[gang] = found = errors.copy()
-        if personal:
+        if names_first:
             for place, e in enumerate(errors):
                 at, text = named.get(e.message, (None, ""))
-                renamed = e.message.replace(own, f"<{gang_title(gang)}>")
+                renamed = e.message.replace(first_title, f"<{gang_title(gang)}>")
                 found[place] = replace(e, message=renamed if at is None else about_pod(title(pods[at]), text))
-        for at, _, text in told:
+        for at, _, text in known:
             reasons.pods[pods[at]] = text
 
 
 def explain_pod(cycle: Cycle, gang: int, failed: tuple[int, int], looked: Looked) -> None:
-    """No node took the pod; `failed` is the pod, and how many of its podset have a place."""
+    """Note why no node is feasible for a pod; `failed`: the pod, and how many of its podset were placed before it."""
     pod, _ = failed
     c = cycle.trial.of_class(pod)
     text = _text(cycle, gang, c, looked)
@@ -76,13 +76,13 @@ def explain_pod(cycle: Cycle, gang: int, failed: tuple[int, int], looked: Looked
 
 
 def matches_nowhere(cycle: Cycle, c: PodClass, nodes: Rows | None = None) -> bool:
-    """Whether filters reject all nodes, whatever is free on them. Where no node has enough of some resource they were
-    not asked for a place; they are asked now, once per class, since that is the first thing to say of such a pod."""
+    """Whether filters reject all nodes, whatever is free on them. Placement skips filters where a resource is short on
+    all nodes; they run now, once per class, as a mismatch is the more important reason."""
     return nodes is None and not cycle.node_facts.allowed(c).any()
 
 
 def _exceeds_devices(snapshot: Snapshot, c: PodClass) -> bool:
-    """Whether a pod wants more memory of a device than any has, or parts of more devices than any node has."""
+    """Whether a pod requests more memory per device than any device has, or more devices than any node has."""
     devices = snapshot.nodes.allocatable[GPU].max(initial=0.0)
     return c.memory_mib > snapshot.max_gpu_memory or c.devices > devices
 
@@ -95,7 +95,7 @@ def _text(cycle: Cycle, gang: int, c: PodClass, looked: Looked) -> str:
 
 
 def _shortage_text(cycle: Cycle, c: PodClass) -> str:
-    """Where every node is short of something no other reason counts: the text follows from how many lack what."""
+    """Return the text for a pod for which every node is short of a resource: node counts by resource."""
     free, memo = cycle.node_facts.states().free, cycle.state(_texts)
     known = _while_nothing_moves(cycle).short
     for lack in c.demand:
@@ -108,7 +108,7 @@ def _shortage_text(cycle: Cycle, c: PodClass) -> str:
 
 
 def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int], text: str) -> tuple[str, int]:
-    """The reason of a gang, and how many pods it needs: 0 where it is about a single pod."""
+    """Return the reason of a gang and the minimum of the podset that fails; 0: the reason is about a single pod."""
     pod, found = failed
     trial, gangs = cycle.trial, cycle.snapshot.gangs
     row = trial.podset[pod]
@@ -133,7 +133,7 @@ def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int], text: str) -
 def fit_error(
     cycle: Cycle, c: PodClass, nodes: Rows | None, refused: Mapping[int, str], closed: Sequence[Rejection] = ()
 ) -> FitError:
-    """Counts per reason over the nodes; remembered while nothing moves, for the next pod that is alike."""
+    """Return the fit error of a class; cached until a pod is placed or evicted, for pods with equal reasons key."""
     where = None if nodes is None else nodes.tobytes()
     key = (cycle.node_facts.reasons_key(c), where, *((reason, mask.tobytes()) for reason, mask in closed))
     memo = _while_nothing_moves(cycle).errors
@@ -147,7 +147,7 @@ def fit_error(
 
 @dataclass
 class _Known:
-    """What was worked out when so many nodes had been touched."""
+    """Results that are valid while the trial has `touched` so many nodes."""
 
     touched: int
     errors: dict[Hashable, FitError] = field(default_factory=dict)
@@ -160,7 +160,7 @@ def _known(_: Cycle) -> _Known:
 
 
 def _texts(_: Cycle) -> dict[tuple[tuple[int, int], ...], str]:
-    """Texts by how many nodes lack what."""
+    """Return the cache of texts, by (resource, number of nodes that are short of it)."""
     return {}
 
 
@@ -169,7 +169,7 @@ def _lacks(_: Cycle) -> dict[int, Lack]:
 
 
 def _while_nothing_moves(cycle: Cycle) -> _Known:
-    """What was worked out since something was last placed or evicted."""
+    """Return the results cached since the last placement or eviction."""
     known = cycle.state(_known)
     if known.touched != len(cycle.trial.touched):
         known.touched, known.errors, known.short = len(cycle.trial.touched), {}, {}
@@ -186,7 +186,7 @@ def _fit_error(
         more = list(_other_reasons(cycle, c, (rows, refused, closed), explained))
         lacks, masks = [*lacks, *(lack for lack, _ in more)], np.array([*masks, *(mask for _, mask in more)])
     if c.gpu_kind is GpuKind.MEMORY and not _by_policy(closed, rows):
-        # no figure of a node says that none of its devices has so much memory left
+        # node columns do not show that no device has enough memory left: all unexplained nodes get this reason
         lacks, masks = [*lacks, Lack(_SHORT + "GPUs", GPU)], np.vstack([masks, ~np.logical_or.reduce(masks)])
     counts: Counter[str] = Counter()
     for lack, count in zip(lacks, np.add.reduce(masks, axis=1, dtype=np.int64).tolist(), strict=True):
@@ -197,14 +197,14 @@ def _fit_error(
 
 
 def _by_policy(closed: Sequence[Rejection], nodes: Rows) -> bool:
-    """Whether a limit of the queue closes some of the nodes: then KAI names no other shortage of GPU memory."""
+    """Whether a rejection such as a queue limit applies to some node: KAI then names no shortage of GPU memory."""
     return any(mask[nodes].any() for _, mask in closed)
 
 
 def _other_reasons(
     cycle: Cycle, c: PodClass, looked: tuple[Rows, Mapping[int, str], Sequence[Rejection]], explained: Mask
 ) -> Iterator[tuple[Lack, Mask]]:
-    """What speaks against nodes that are short of nothing: the first filter that rejects one, then single refusals."""
+    """Yield the reasons of nodes without shortage: the first filter that rejects a node, else its late rejection."""
     nodes, refused, closed = looked
     for reason, rejected in chain(cycle.node_facts.rejections(c), closed):
         new = rejected[nodes] & ~explained
@@ -223,20 +223,20 @@ def _by_reason(refused: Mapping[int, str]) -> dict[str, list[int]]:
 
 # ------------------------------------------------------------------------------------------------------------ shortages
 class Lack(NamedTuple):
-    """Something that nodes have too little of, or that speaks against them."""
+    """A reason why nodes are infeasible: mostly a resource that is short."""
 
     reason: str
     row: int | None = None
-    """The resource whose figures say more about a node; None: the reason says it all."""
+    """The resource whose figures are shown with the reason; None: no figures."""
     suffix: str = ""
 
 
 Shortages = tuple[list[Lack], Mask]
-"""What may be lacking, and for each of it the nodes where it is: [lack, node]."""
+"""Possible reasons, and the nodes where each applies: [lack, node]."""
 
 
 def _but_for_overhead(cycle: Cycle, c: PodClass, nodes: Rows | None) -> Shortages:
-    """What nodes are short of; those that are only so because of the pod's overhead are listed apart."""
+    """Return shortages, with separate entries for nodes that are short only because of the pod's overhead."""
     lacks, masks = shortages(cycle, c, nodes)
     if not c.overhead:
         return lacks, masks
@@ -254,8 +254,8 @@ def _overhead_text(cycle: Cycle, c: PodClass) -> str:
 def shortages(
     cycle: Cycle, c: PodClass, nodes: Rows | None, spared: Mapping[int, float] = MappingProxyType({})
 ) -> Shortages:
-    """Per resource, which nodes have too little of it, counting what is being released, and had the pod less to ask
-    for by what is `spared`, by row."""
+    """Return by resource which nodes have too little of it, on idle plus releasing; `spared`: amounts by resource row
+    to subtract from the request."""
     facts, states = cycle.node_facts, cycle.node_facts.states()
     rows = [row for row in c.dims.tolist() if row != PODS] + ([] if c.shared else [PODS])
     need = facts.need(c, facts.every if nodes is None else nodes)[rows]
@@ -284,7 +284,7 @@ def _shared_shortages(cycle: Cycle, c: PodClass, nodes: Rows | None) -> Iterator
     enough = np.floor(look.free[GPU]) + look.sharable >= c.devices
     if c.gpu_kind is not GpuKind.MEMORY:
         yield Lack(_SHORT + "GPUs", GPU), ~too_small & ~enough
-    slots = 1 + (look.sharable < c.devices)  # a device that no pod shares yet needs one for the pod that reserves it
+    slots = 1 + (look.sharable < c.devices)  # a device that is not shared yet needs a slot for its reservation pod
     yield Lack(NO_SLOT), ~too_small & enough & (look.free[PODS] < slots)
 
 
@@ -320,7 +320,7 @@ def _of_node(cycle: Cycle, c: PodClass, lack: Lack, node: int) -> NodeReason:
 
 
 def _figures(cycle: Cycle, c: PodClass, row: int, node: int) -> str:
-    """What a pod asks for, what is taken and does not become free, and what there is."""
+    """Return request, use that is not being released, and capacity as text."""
     trial = cycle.trial
     request = trial.amounts.accepted_gpus(c, node) if row == GPU and c.shared else float(c.request[row])
     capacity = float(cycle.snapshot.nodes.allocatable[row, node])
@@ -330,5 +330,5 @@ def _figures(cycle: Cycle, c: PodClass, row: int, node: int) -> str:
 
 
 def _amount(cycle: Cycle, row: int, value: float) -> str:
-    """Cores, gigabytes, devices; other resources in base units."""
+    """Return an amount as text in cores, gigabytes or devices; other resources in base units."""
     return human(value, _GIGABYTE if row == MEMORY else scale(cycle.snapshot.space.names[row]))

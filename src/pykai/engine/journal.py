@@ -1,4 +1,4 @@
-"""The undo log of a Trial: every change notes what was there before, so that no inverse operation is written."""
+"""The undo log of a Trial: every change records the old value, so that no inverse operations are needed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Journal:
         self.entries.append((mapping, key, mapping.pop(key)))
 
     def note(self, undo: Callable[[Any], None], what: Any) -> None:
-        """Note one step of many changes; `undo(what)` takes all of them back."""
+        """Record one step of many changes; `undo(what)` undoes all of them."""
         self.entries.append((undo, what, _CALL))
 
     def column(self, block: Any, column: int) -> None:

@@ -1,4 +1,4 @@
-"""The plan of a cycle: what was decided, in the order in which it was decided, and why the rest waits."""
+"""Build the plan of a cycle: decisions in the order in which they were made, and a verdict on each pending gang."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _NOT_REACHED = GangError(
 
 
 def plan_of(cycle: Cycle) -> Plan:
-    """Everything the cycle decided."""
+    """Return everything the cycle decided."""
     trial = cycle.trial
     status, leaving = np.asarray(trial.status, dtype=np.int64), int(Status.RELEASING)
     placed = [(pod, wait) for pod, wait in trial.placed.items() if trial.status[pod] != leaving]
@@ -118,7 +118,7 @@ def _binds(cycle: Cycle, pods: list[int]) -> Iterator[Bind]:
 
 
 def _maker(cycle: Cycle, c: PodClass) -> Callable[[int, Key, str], Bind]:
-    """How pods of a class are bound: most need nothing but their node."""
+    """Return the function that makes the binds of a class; most classes need only the node."""
     trial, kind = cycle.trial, cycle.trial.amounts.resource_types[c.row]
 
     def whole(_: int, key: Key, node: str) -> Bind:
@@ -170,7 +170,7 @@ def _core(cycle: Cycle, gang: int) -> tuple[str, ...]:
 
 # ------------------------------------------------------------------------------------------------------------- verdicts
 def _verdicts(cycle: Cycle, by_gang: Mapping[int, list[int]]) -> Iterator[Verdict]:
-    """Why gangs with waiting pods wait. Thousands may: what is the same for all of them is looked up once."""
+    """Yield a verdict per gang with waiting pods. There may be thousands, so lookups common to all are done once."""
     searches, gangs, objects = SearchVerdicts(cycle), cycle.snapshot.gangs, cycle.snapshot.pods.objects
     known, strays, queue = cycle.reasons.gangs, gangs.stray_pods, gangs.queue
     for gang, waiting in by_gang.items():
@@ -219,17 +219,17 @@ class SearchVerdicts:
         reasons, actions = cycle.reasons, cycle.policy.actions
         searches = [action for action in actions if action != "allocate"]
         self.place = actions.index("allocate") if "allocate" in actions else None
-        """Where allocate stands among the actions; None: it does not run."""
+        """Position of allocate among the actions; None: it does not run."""
         self.of_reclaim = reasons.outcomes.get("reclaim", {})
         self._outcomes = [(reasons.outcomes.get(name, {}), reasons.passed_over.get(name)) for name in searches]
         self._actions = searches
         self._known: dict[tuple[int, ...], tuple[ActionVerdict, ...]] = {}
-        """By the identities of outcomes, which the cycle keeps."""
+        """By the identities of outcomes, which live as long as the cycle."""
         self._dominant: dict[tuple[str, int], Category | Dominant | None] = {}
-        """By token and identity of what reclaim found: the category of the token, or what dominates it."""
+        """By token and identity of reclaim's outcome: the category of the token, or the reason that dominates it."""
 
     def of(self, gang: int) -> tuple[ActionVerdict, ...]:
-        """The verdicts on a gang, in the order of the actions."""
+        """Return the verdicts of searches on a gang, in the order of the actions."""
         found = [outcomes.get(gang, usual) for outcomes, usual in self._outcomes]
         key = tuple([id(outcome) for outcome in found])
         known = self._known.get(key)
@@ -239,7 +239,7 @@ class SearchVerdicts:
         return known
 
     def with_allocate(self, gang: int, first: GangError) -> tuple[ActionVerdict, ...]:
-        """The same with what allocate found."""
+        """Return the verdicts of all actions on a gang; `first`: the error of allocate."""
         found, at = self.of(gang), self.place
         if at is None:
             return found
@@ -247,7 +247,7 @@ class SearchVerdicts:
         return (*found[:at], allocate, *found[at:])
 
     def dominant(self, gang: int, first: GangError) -> Dominant | None:
-        """What matters most to a gang that was tried, if no queue was too full and all its pods are in sub-groups."""
+        """Return the dominant reason of a gang that was tried, is not over capacity and has no stray pods."""
         reclaim, token = self.of_reclaim.get(gang), first.token or first.reason
         key = (token, id(reclaim))
         if key in self._dominant:
@@ -260,31 +260,31 @@ class SearchVerdicts:
 
 
 def _without_errors(cycle: Cycle, has_place: bool) -> GangError:
-    """Why a gang waits that no action has tried and refused."""
+    """Return why a gang without errors is pending."""
     if has_place:
         return _REST
     return _NOT_REACHED if cycle.policy.queue_depth.get("allocate") is not None else _UNKNOWN
 
 
 def _first(errors: list[GangError]) -> GangError:
-    """The error that dominates the others."""
+    """Return the error that dominates the others."""
     if len(errors) == 1:
         return errors[0]
     return min(errors, key=lambda error: rank(error.token or error.reason))
 
 
 def _dominant(cycle: Cycle, gang: int, causes: tuple[GangError, Outcome | None], not_ready: str) -> Dominant | None:
-    """Of all that speaks against the gang, the reason of the first category; None: only searches say something."""
+    """Return the reason of a gang with the first category; None: no reason but those of searches has one."""
     first, reclaim = causes
     token, message = first.token or first.reason, first.message
     if first.capacity is not None:
-        token, message = min([(token, message), *_against_pods(cycle, gang)], key=lambda each: rank(each[0]))
+        token, message = min([(token, message), *_pod_reasons(cycle, gang)], key=lambda reason: rank(reason[0]))
     strays = cycle.snapshot.gangs.stray_pods.get(gang)
     if reclaim is not None and reclaim.dominates and rank(reclaim.token) < rank(token):
         token, message = reclaim.token, reclaim.message
     if not_ready:
         other = (Token.GATED if _gated(cycle, gang) else Token.PODS_MISSING, not_ready)
-        token, message = min(other, (token, message), key=lambda each: rank(each[0]))
+        token, message = min(other, (token, message), key=lambda reason: rank(reason[0]))
     if strays and rank(token) > rank(Token.NO_SUB_GROUP):
         token, message = Token.NO_SUB_GROUP, _stray_text(cycle, gang, strays[0])
     return _categorized(token, message)
@@ -296,25 +296,25 @@ def _categorized(token: str, message: str) -> Dominant | None:
 
 
 def _of_search(actions: Sequence[ActionVerdict]) -> Dominant:
-    """The reason of a gang that nothing but searches for victims looked at: what the last of them found."""
-    for each in reversed(actions):
-        if each.action != "allocate":
-            return Dominant(each.code, Category.VICTIMS, each.message)
+    """Return the result of the last search for victims, for a gang without another categorized reason."""
+    for verdict in reversed(actions):
+        if verdict.action != "allocate":
+            return Dominant(verdict.code, Category.VICTIMS, verdict.message)
     return Dominant(Token.UNKNOWN, Category.SHORTAGE, GROUP_BASE)
 
 
-def _against_pods(cycle: Cycle, gang: int) -> Iterator[tuple[str, str]]:
-    """What speaks against pods that no node was looked at for, because a queue had no room."""
+def _pod_reasons(cycle: Cycle, gang: int) -> Iterator[tuple[str, str]]:
+    """Yield (token, message) of gates and filters that reject a pod of a gang that failed on queue capacity before."""
     for pod in pods_to_place(cycle.trial, cycle.orders, gang)[:1]:
         title = cycle.snapshot.pods.title(pod)
         refusals = [gate.refuse(cycle, pod) for gate in cycle.policy.of(PodGate)]
-        yield from ((each.token, about_pod(title, each.message)) for each in refusals if each is not None)
+        yield from ((refusal.token, about_pod(title, refusal.message)) for refusal in refusals if refusal is not None)
         if matches_nowhere(cycle, cycle.trial.of_class(pod)):
             yield Token.NO_MATCH, about_pod(title, f"{NO_NODES}: no node matches what the pod demands of nodes")
 
 
 def _gated(cycle: Cycle, gang: int) -> bool:
-    """Whether pods with scheduling gates are what the gang lacks."""
+    """Whether the gang has pods with scheduling gates."""
     return any(cycle.trial.gated[row] for row in cycle.snapshot.gangs.podsets(gang))
 
 
@@ -338,7 +338,7 @@ def _queue_details(cycle: Cycle, gang: int, over: OverCapacity) -> QueueDetails:
 
 
 def _wrong_queue(cycle: Cycle, gang: int) -> list[GangError]:
-    """What is wrong with the queue of a gang: none gets a turn in one that does not exist, or has others below it."""
+    """Return why the queue of a gang cannot be used: it does not exist, or has child queues; empty where it can."""
     queues, gangs = cycle.snapshot.queues, cycle.snapshot.gangs
     row, name = gangs.queue[gang], gangs.queue_name(gang)
     if row >= 0:
@@ -373,7 +373,7 @@ def _not_ready_text(cycle: Cycle, gang: int) -> str:
 
 
 def _missing_text(cycle: Cycle, gang: int) -> str:
-    """What a pod of a gang that is not ready waits for."""
+    """Return which pods a gang that is not ready lacks."""
     trial, found = cycle.trial, []
     for podset in cycle.snapshot.gangs.tree(gang).podsets():
         exist, gated = alive(trial, podset.row), trial.gated[podset.row]
@@ -386,7 +386,7 @@ def _missing_text(cycle: Cycle, gang: int) -> str:
 
 # ---------------------------------------------------------------------------------------------- stale and cleared gangs
 def _stale(cycle: Cycle) -> set[int]:
-    """Gangs that run with less than their minimum, known before or found now."""
+    """Return the gangs that run with less than their minimum, known before this cycle or found in it."""
     known = {gang for gang in cycle.snapshot.gangs.stale_since if cycle.stale_since.get(gang, 0.0) is not None}
     return known | {gang for gang, since in cycle.stale_since.items() if since is not None}
 
@@ -404,7 +404,7 @@ def _stale_text(cycle: Cycle, gang: int) -> str:
 
 
 def _staleness_ends(cycle: Cycle, gang: int) -> float | None:
-    """When what is left of a stale gang is evicted; None: never."""
+    """Return when the remaining pods of a stale gang are evicted (seconds since the epoch); None: never."""
     gangs = cycle.snapshot.gangs
     since = cycle.stale_since.get(gang, gangs.stale_since.get(gang))
     grace = gangs.staleness_grace.get(gang, cycle.snapshot.params.staleness_grace)

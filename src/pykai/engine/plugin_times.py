@@ -1,4 +1,4 @@
-"""How long plugins take when a cycle opens and when it is read out; for metrics, no decision reads it."""
+"""How long plugins take at the start of a cycle and when its plan is built. For metrics only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Answer = TypeVar("Answer")
 
 
 class PluginTimes:
-    """Seconds by configured name; a plugin that has nothing to do at this stage has spent 0."""
+    """Seconds by configured plugin name; 0 for plugins that do nothing at this stage."""
 
     def __init__(self, policy: Policy, clock: Clock) -> None:
         self.seconds: dict[str, float] = dict.fromkeys(policy.names, 0.0)
@@ -20,7 +20,7 @@ class PluginTimes:
         self._names = {id(plugin): name for plugin, name in zip(policy.plugins, policy.names, strict=False)}
 
     def of(self, plugin: object, ask: Callable[[], Answer]) -> Answer:
-        """What the plugin answers; the time it takes is added to its own."""
+        """Return the plugin's answer, and add the time it takes to that of the plugin."""
         began = self._clock()
         answer = ask()
         name = self._names.get(id(plugin))

@@ -1,7 +1,7 @@
-"""The life of a pod within a cycle: what each status counts as, and how a pod gets from one to another.
+"""The state machine of a pod within a cycle, as two tables.
 
-Both are tables. `EFFECTS` says what a pod of a status does to the columns of its node and to the counts of its podset;
-`Transition` says which changes there are and what each does to the queue. The trial applies them and knows no other.
+`EFFECTS`: what a pod of a status adds to the columns of its node and to the counts of its podset. `Transition`: the
+allowed changes of status, and whether each charges or uncharges the queue. The trial applies these and no others.
 
 ```
               ALLOCATE                      EVICT                     MOVE, MOVE_LATER
@@ -12,8 +12,8 @@ Both are tables. `EFFECTS` says what a pod of a status does to the columns of it
                                         what it was before    pending, or releasing where it runs
 ```
 
-`*` tentatively (`Trial.virtual`): the pod is supposed to leave for the sake of a scenario. It is evicted when the
-scenario is decided; until then everything is undone by the journal.
+`*` tentatively (`Trial.virtual`), while a scenario is simulated. The pod is evicted when the scenario is accepted;
+otherwise the journal undoes the change.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EFFECTS: Mapping[Status, Effect] = {
     Status.RELEASING: Effect(idle=-1, releasing=1, active_used=1),
     Status.STUCK_IN_RELEASING: Effect(idle=-1, active_used=1),
 }
-"""A pod that waits takes from what is being released; one that leaves still holds what it releases."""
+"""A pipelined pod takes from releasing capacity; a releasing pod still holds what it releases."""
 
 
 def counted(figure: str) -> tuple[bool, ...]:
@@ -55,16 +55,16 @@ def counted(figure: str) -> tuple[bool, ...]:
 
 
 class Change(NamedTuple):
-    """From which statuses a pod gets to which, and whether its queue is charged for it (1) or no longer (-1)."""
+    """Source and target statuses, and whether the queue is charged for the pod (1), uncharged (-1) or neither (0)."""
 
     sources: frozenset[Status]
     target: Status | None
-    """None: the status it had before it was supposed to leave."""
+    """None: the status before the tentative eviction."""
     queue: int
 
 
 class Transition(Enum):
-    """All changes of a pod in a cycle."""
+    """All changes of a pod's status in a cycle."""
 
     ALLOCATE = Change(frozenset({Status.PENDING}), Status.ALLOCATED, 1)
     PIPELINE = Change(frozenset({Status.PENDING}), Status.PIPELINED, 1)
@@ -79,11 +79,11 @@ class Transition(Enum):
 
 
 class TransitionError(RuntimeError):
-    """A change that the table does not have: the engine is wrong."""
+    """A change that the table does not allow: a bug in the engine."""
 
 
 def target_of(transition: Transition, status: int, before: int | None = None) -> int:
-    """The status after a change; `before`: that of the pod before it was supposed to leave."""
+    """Return the status after a change; `before`: the status before a tentative eviction."""
     change = transition.value
     if status not in change.sources or (change.target is None and before is None):
         raise TransitionError(f"a pod that is {Status(status).title} cannot {transition.name}")

@@ -1,7 +1,7 @@
-"""Queues as the rules see them: use, quota, limit and fair share; which queue is next, what it may take, and what
-reclaim may take from it.
+"""The rules of queues: the order of queues by use, quota, limit and fair share, what a queue may take, and what reclaim
+may take from it.
 
-Amounts are triples (cpu milli, memory bytes, gpu devices). -1 means unlimited and is larger than anything.
+Amounts are triples (milli CPU, bytes of memory, GPUs). -1 is unlimited and compares larger than any amount.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykai.model.resources import GPU, UNLIMITED
 Triple = tuple[float, float, float]
 ZERO: Triple = (0.0, 0.0, 0.0)
 BILLION = 1e9
-"""Shares are compared in billionths, so that the order of additions cannot matter."""
+"""Shares are compared in billionths, so that rounding by the order of additions does not matter."""
 
 
 def plus(a: Sequence[float], b: Sequence[float]) -> Triple:
@@ -51,7 +51,7 @@ def exceeds_some(amount: Sequence[float], bound: Sequence[float]) -> bool:
 
 @dataclass(frozen=True)
 class QueueBook:
-    """What the rules know of every queue. `allocated` and `allocated_non_preemptible` are the trial's own ledgers."""
+    """The figures of every queue. `allocated` and `allocated_non_preemptible` are the trial's ledgers, not copies."""
 
     names: Sequence[str]
     titles: Sequence[str]
@@ -70,47 +70,46 @@ class QueueBook:
 
     @cached_property
     def allocatable(self) -> list[Triple]:
-        """Per queue the larger of quota and fair share, cut at the limit."""
+        """By queue the larger of quota and fair share, capped by the limit."""
         columns = zip(self.deserved, self.fair, self.limit, strict=True)
         return [triple(map(_allocatable, *column)) for column in columns]
 
     @cached_property
     def bounds(self) -> list[tuple[tuple[float, float, float, float], ...]]:
-        """Per queue and resource fair share, quota and allocatable share, infinite where unlimited, and what the use of
-        the resource is compared with."""
+        """By queue and resource: fair share, quota and allocatable share, infinite where unlimited, and the divisor of
+        the dominant share (the allocatable share, or the cluster's capacity where that is unlimited)."""
         columns = zip(self.fair, self.deserved, self.allocatable, strict=True)
         return [tuple(map(_bounds, *column, self.total)) for column in columns]
 
     @cached_property
     def plain_bounds(self) -> list[tuple[float, ...] | None]:
-        """The same in one row, fair shares first; None where the queue may have nothing of some resource."""
+        """By queue the values of `bounds` as one tuple, fair shares first; None where a divisor is not positive."""
         return [tuple(chain(*zip(*each, strict=True))) if min(b[3] for b in each) > 0 else None for each in self.bounds]
 
     @cached_property
     def limits(self) -> list[Bounds]:
-        """Per queue the limits from there to the root."""
+        """By queue the limits on its path to the root."""
         return [_bounds_on_path(path, self.limit) for path in self.paths]
 
     @cached_property
     def quotas(self) -> list[Bounds]:
-        """Per queue the quotas from there to the root."""
+        """By queue the quotas on its path to the root."""
         return [_bounds_on_path(path, self.deserved) for path in self.paths]
 
     @cached_property
     def tails(self) -> list[_Tail]:
-        """What decides between queues that are equal in everything that changes."""
+        """By queue the last part of its sort key, which does not change during a cycle."""
         ties = _Ties(self.allocatable, self.creation)
         return [_Tail(ties, queue) for queue in range(len(self.names))]
 
     @cached_property
     def ages(self) -> list[_Tail]:
-        """What decides where nothing but age does."""
+        """By queue a sort key of age and row only."""
         ties = _Ties([ZERO] * len(self.names), self.creation)
         return [_Tail(ties, queue) for queue in range(len(self.names))]
 
     def copied(self) -> QueueBook:
-        """The book as it is now: later changes of the ledgers do not show in it. What does not depend on use is worked
-        out once for all copies."""
+        """Return a copy with the present contents of the ledgers. Cached properties are shared with it."""
         _ = self.allocatable
         book = object.__new__(QueueBook)
         book.__dict__.update(
@@ -121,7 +120,7 @@ class QueueBook:
         return book
 
     def level_with(self, queue: int, other: int) -> tuple[int, int]:
-        """The first pair of ancestors, from the root down, in which two queues differ."""
+        """Return the first pair of ancestors, from the root down, in which two queues differ."""
         ours, theirs = self.paths[queue][::-1], self.paths[other][::-1]
         for a, b in zip(ours, theirs, strict=False):
             if a != b:
@@ -130,7 +129,7 @@ class QueueBook:
 
 
 Bounds = tuple[tuple[int, int, float], ...]
-"""Queue, resource and what it may have of it, where that is limited."""
+"""(queue, resource, bound) for each bound that is not unlimited."""
 
 
 def _bounds_on_path(path: Sequence[int], bounds: Sequence[Triple]) -> Bounds:
@@ -172,7 +171,7 @@ class _Ties(dict[tuple[int, int], bool]):
 
 
 class _Tail:
-    """The end of the queue order."""
+    """The last part of a queue's sort key: compares by `ties`."""
 
     __slots__ = ("queue", "ties")
 
@@ -197,7 +196,7 @@ class QueueKey(NamedTuple):
     priority: int
     """Negated: the highest goes first."""
     penalty: bool
-    """Whether it would use a resource of which it may have nothing."""
+    """Whether it would use a resource of which its allocatable share is 0."""
     share: int
     """Its dominant share with the request, in billionths."""
     share_now: int
@@ -205,15 +204,15 @@ class QueueKey(NamedTuple):
 
 
 _as_key = tuple.__new__
-"""Makes a key of a tuple: its own constructor takes twice as long."""
+"""Makes a key from a tuple in half the time of its constructor."""
 
 
 def queue_key(book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> QueueKey:
-    """Sort key among siblings, the most deserving first; `request` is what its best gang would take next.
+    """Return the sort key of a queue among its siblings; `request` is what its first gang would take next.
 
-    In order: not above fair share in everything, within quota with the request, priority, no use of what it may not
-    use, smaller dominant share with and without the request. Every turn of every gang asks: without loops where the
-    queue may have some of everything.
+    In order: not above fair share in all resources, within quota with the request, priority, no use of a resource
+    with an allocatable share of 0, smaller dominant share with and without the request. Called for every turn of every
+    gang, so the common case has no loops.
     """
     plain = book.plain_bounds[queue]
     if plain is None:
@@ -232,7 +231,7 @@ def queue_key(book: QueueBook, queue: int, request: Sequence[float], victims: Se
 
 
 def _queue_key(book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> QueueKey:
-    """The same resource by resource."""
+    """Return the same key, computed resource by resource."""
     over, starved, penalty, share, share_now = True, True, False, 0.0, 0.0
     use = book.allocated[queue]
     for at, (fair, deserved, allocatable, bound) in enumerate(book.bounds[queue]):  # a zip of columns takes longer
@@ -264,7 +263,7 @@ OVER_LIMIT, OVER_QUOTA = "OverLimit", "NonPreemptibleOverQuota"
 
 @dataclass(frozen=True)
 class OverCapacity:
-    """A queue on the path cannot take the request: which one, in which resource, and by what rule."""
+    """A limit or quota that a request would exceed: of which queue, in which resource."""
 
     reason: str
     """OVER_LIMIT or OVER_QUOTA."""
@@ -296,19 +295,19 @@ _UNITS = (("CPU cores", "cores", 1e3), ("memory", "GB", 1e9), ("GPUs", "GPUs", 1
 
 
 def human(value: float, scale: float = 1.0) -> str:
-    """At most three decimals, no trailing zeros."""
+    """Return a number with at most three decimals and no trailing zeros."""
     if value == UNLIMITED:
         return "Unlimited"
     return f"{round(value / scale, 3):.3f}".rstrip("0").rstrip(".")
 
 
 def over_limit(book: QueueBook, queue: int, request: Triple) -> OverCapacity | None:
-    """The first queue from here to the root whose limit the request would pass."""
+    """Return the first limit on the path to the root that the request would exceed."""
     return _first_over(book, book.limits[queue], request, OVER_LIMIT)
 
 
 def over_non_preemptible_quota(book: QueueBook, queue: int, request: Triple) -> OverCapacity | None:
-    """The first queue from here to the root whose quota non-preemptible work would pass."""
+    """Return the first quota on the path to the root that non-preemptible pods would exceed with the request."""
     return _first_over(book, book.quotas[queue], request, OVER_QUOTA)
 
 
@@ -325,7 +324,7 @@ def _first_over(book: QueueBook, bounds: Bounds, request: Triple, reason: str) -
 
 @dataclass(frozen=True)
 class Claim:
-    """Who wants to reclaim: its queue, what it would take, and whether it could be evicted itself."""
+    """A request to reclaim: the queue, the amounts, and whether the pods it is for are preemptible themselves."""
 
     queue: int
     request: Triple
@@ -333,7 +332,7 @@ class Claim:
 
 
 def can_reclaim(book: QueueBook, claim: Claim) -> bool:
-    """Whether the queue would stay within its fair share, and within quota for non-preemptible work."""
+    """Whether the queue stays within its fair share with the claim and, if non-preemptible, within its quota."""
     queue, request = claim.queue, claim.request
     if not claim.preemptible and not fits(plus(book.allocated_non_preemptible[queue], request), book.deserved[queue]):
         return False
@@ -341,15 +340,15 @@ def can_reclaim(book: QueueBook, claim: Claim) -> bool:
 
 
 def may_lose(book: QueueBook, claim: Claim, victim_queue: int) -> bool:
-    """Whether a queue uses enough for the claim to look at its workloads at all."""
+    """Whether a queue uses enough for its workloads to be victims of the claim."""
     ours, theirs = book.level_with(claim.queue, victim_queue)
     return bool(may_lose_some(book, claim, {ours: (theirs,)}))
 
 
 def may_lose_some(book: QueueBook, claim: Claim, competing: Mapping[int, Iterable[int]]) -> list[int]:
-    """The same of many: of the siblings of each queue on the path of the claim those that use enough."""
+    """Return which of the siblings of each queue on the claim's path use enough (`may_lose`)."""
     found: list[int] = []
-    asked = [r for r in range(3) if claim.request[r] > 0]
+    requested = [r for r in range(3) if claim.request[r] > 0]
     for ours, siblings in competing.items():
         over = exceeds_some(plus(book.allocated[ours], claim.request), book.deserved[ours])
         for theirs in siblings:
@@ -359,7 +358,7 @@ def may_lose_some(book: QueueBook, claim: Claim, competing: Mapping[int, Iterabl
                 may = used[0] > cpu_most or used[1] > memory_most or used[2] > gpus_most
             else:
                 quota = (cpu, memory, gpus)
-                involved = [r for r in asked if quota[r] != inf]
+                involved = [r for r in requested if quota[r] != inf]
                 above = [r for r in involved if used[r] > quota[r]]
                 may = bool(above) or not [r for r in involved if used[r] < quota[r]]
             if may or outranks(book, (ours, theirs), claim.request):
@@ -368,9 +367,9 @@ def may_lose_some(book: QueueBook, claim: Claim, competing: Mapping[int, Iterabl
 
 
 def most_gpus(book: QueueBook, taking: Taking, request: Triple, block: float, multiplier: float = 1.0) -> float:
-    """What a branch of the tree may lose to a claim stays below this many GPUs; infinite where figures give no bound.
+    """Return an upper bound of the GPUs that a branch of the tree may lose to a claim; infinite where there is none.
 
-    Blocks are taken while the branch is above its bound, so the last one may pass it; `block` is the biggest.
+    Blocks are taken while the branch is above its bound, so the last one may go below it; `block`: the largest one.
     """
     ours, theirs, spared = taking
     if outranks(book, (ours, theirs), minus(request, spared)):
@@ -390,11 +389,11 @@ def most_gpus(book: QueueBook, taking: Taking, request: Triple, block: float, mu
 
 
 Taking = tuple[int, int, Triple]
-"""The queue that takes, the sibling that it takes from, and what the former has lost itself by then."""
+"""The reclaiming queue, the sibling it takes from, and what the reclaiming queue itself has lost by then."""
 
 
 def keeps_fair_share(book: QueueBook, victim: int, remaining: Sequence[float]) -> bool:
-    """Strategy "maintain fair share": before losing more, the queue is above its allocatable share somewhere."""
+    """Strategy "maintain fair share": whether what remains to the queue exceeds its allocatable share of a resource."""
     return exceeds_some(remaining, book.allocatable[victim])
 
 
@@ -407,17 +406,17 @@ def above_quota(book: QueueBook, victim: int, remaining: Sequence[float]) -> boo
 
 
 def outranks(book: QueueBook, level: tuple[int, int], request: Sequence[float]) -> bool:
-    """Strategy "priority in quota": a queue that stays within its quota takes from any sibling of lower priority."""
+    """Strategy "priority in quota": whether the queue has a higher priority and stays within its quota."""
     ours, theirs = level
     return book.priority_in_quota and book.priority[ours] > book.priority[theirs] and within_quota(book, ours, request)
 
 
 Blocks = dict[int, list[Triple]]
-"""Victim leaf queue -> what it would lose, block by block."""
+"""Leaf queue of victims -> the amounts it would lose, block by block."""
 
 
 def reclaimable(book: QueueBook, claim: Claim, losses: Blocks, multiplier: float = 1.0) -> bool:
-    """Whether taking these blocks from these queues is fair."""
+    """Whether the reclaim rules allow the claim to take these blocks from these queues."""
     remaining: dict[int, Triple] = {}
     involved = [claim.request[r] > 0 for r in range(3)]
     for queue, blocks in losses.items():
@@ -434,7 +433,8 @@ def reclaimable(book: QueueBook, claim: Claim, losses: Blocks, multiplier: float
 
 
 def _stays_fair(book: QueueBook, claim: Claim, remaining: dict[int, Triple], rule: tuple[list[bool], float]) -> bool:
-    """From the reclaimer's leaf up: no queue ends up relatively richer than the sibling that lost."""
+    """Whether, from the reclaimer's leaf up, no queue ends with a larger part of its fair share than a sibling that
+    lost."""
     involved, multiplier = rule
     for depth, queue in enumerate(book.paths[claim.queue]):
         after = plus(remaining.get(queue, book.allocated[queue]), claim.request)

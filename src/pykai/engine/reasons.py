@@ -1,7 +1,7 @@
-"""Why a gang waits, as data; the texts of conditions and events, which are KAI's, are rendered from it.
+"""Why a gang is pending, as data, and the texts of conditions and events, which are KAI's, rendered from it.
 
-Every reason has a token, and tokens have categories (`CATEGORIES`): of all that speaks against a gang, the reason of
-the first category dominates. What an action found for one gang is an `Outcome`, shared by all equivalent ones.
+Every reason has a token, and tokens have categories (`CATEGORIES`): of several reasons of a gang the one with the first
+category dominates. The result of an action for one gang is an `Outcome`, shared by all equivalent gangs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PREEMPTION_DELAY = "PreemptionDelayNotElapsed"
 
 
 class Token(StrEnum):
-    """Kinds of reasons that an action other than a search for victims gives."""
+    """Kinds of reasons given by anything but searches for victims."""
 
     QUEUE_HAS_CHILDREN = "QueueHasChildren"
     NO_SUB_GROUP = "SubGroupDoesNotExist"
@@ -45,7 +45,7 @@ class Token(StrEnum):
 
 
 class SearchToken(StrEnum):
-    """What a search for victims found; in front of it goes the name of the action."""
+    """Results of a search for victims; codes are prefixed with the name of the action."""
 
     AT_FAIR_SHARE = "QueueAtFairShare"
     OVER_QUOTA = "OverQueueQuota"
@@ -92,12 +92,12 @@ DESCRIPTIONS: Mapping[str, str] = {
     SearchToken.NOT_PREEMPTIBLE: "workloads move only for preemptible ones",
     SearchToken.DELAYED: "the workload may not cause evictions yet",
 }
-"""What tokens mean; those of searches without the action's name. KAI's own codes say it in their messages."""
+"""The meaning of tokens, those of searches without prefix. KAI's own codes are missing: their messages explain them."""
 SEARCHES = ("Consolidation", "Reclaim", "Preempt")
 
 
 def described(code: str) -> str:
-    """What a code of an action means, without figures: a text that does not change from cycle to cycle."""
+    """Return the meaning of a code without figures, so that it does not change from cycle to cycle; empty: unknown."""
     suffix = next((code.removeprefix(name) for name in SEARCHES if code.startswith(name)), code)
     return DESCRIPTIONS.get(suffix, "")
 
@@ -123,42 +123,42 @@ CATEGORIES: Mapping[str, Category] = {
     Token.SHORT: Category.SHORTAGE,
     Token.REST: Category.SHORTAGE,
 }
-"""By token, in the order of precedence: of several reasons the first dominates. What is not here never does."""
+"""By token, in the order of precedence: of several reasons the first dominates. Other tokens never dominate."""
 _RANKS = {token: place for place, token in enumerate(CATEGORIES)}
 
 
 def rank(token: str) -> int:
-    """The place of a token in the order of precedence; the smallest dominates."""
+    """Return the position of a token in the order of precedence; the smallest dominates."""
     return _RANKS.get(token, len(_RANKS))
 
 
 class Outcome(NamedTuple):
-    """What an action found for a gang and for all that are equivalent to it."""
+    """The result of an action for a gang and for all gangs equivalent to it."""
 
     token: str
     message: str
     dominates: bool = False
-    """Whether it may be the reason that matters most, by the category of its token."""
+    """Whether it may be the dominant reason, by the category of its token."""
 
 
 @dataclass(frozen=True)
 class NodeReason:
-    """Why one node does not take a pod: the reason, the figures behind it, and what has to be added to both."""
+    """Why one node is infeasible for a pod: the reason, its figures, and a suffix to both."""
 
     text: str
     figures: str = ""
-    """Empty where the reason says it all."""
+    """Empty where the reason has none."""
     suffix: str = ""
 
     def rendered(self, alone: bool) -> str:
-        """The text for a pod that is `alone`, or one of several: for those the figures change from one to the next."""
+        """Return the text. Without `alone`, for a gang of several pods, figures are left out: they differ by pod."""
         figures = self.figures and (self.figures if alone else ALL_CONSIDERED)
         return self.text + (f", {figures}" if figures else "") + self.suffix
 
 
 @dataclass(frozen=True)
 class FitError:
-    """Why no node takes a pod: counts per reason, and the reasons of each node where they were asked for."""
+    """Why no node is feasible for a pod: node counts by reason and, if detailed errors are on, the reasons by node."""
 
     counts: Mapping[str, int]
     by_node: Mapping[str, tuple[NodeReason, ...]] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class FitError:
         return self.base + (": " + ". \n".join(reasons) + "." if reasons else "")
 
     def detailed(self, alone: bool) -> str:
-        """A line for each node; `alone`: the gang has no other pod."""
+        """Return a text with one line per node; `alone`: the gang has no other pod."""
         texts = {
             node: ", ".join(reason.rendered(alone) for reason in reasons) for node, reasons in self.by_node.items()
         }
@@ -178,38 +178,38 @@ class FitError:
 
 @dataclass(frozen=True)
 class GangError:
-    """One reason why a gang waits; `capacity` carries the figures of a queue that is full."""
+    """One reason why a gang is pending; `capacity`: the limit or quota that it would exceed."""
 
     reason: str
     message: str
     capacity: OverCapacity | None = None
     node_group: str = ""
     token: str = ""
-    """Finer than the reason; empty: the reason says it."""
+    """Finer than the reason; empty: the reason is the token."""
     fit: tuple[int, int] = (0, 0)
-    """Of a gang: for how many pods there was a place, of how many it needs."""
+    """For how many pods of the gang nodes were found, and how many it needs; (0, 0): not counted."""
 
 
 @dataclass
 class Reasons:
-    """What this cycle has to say about pods and gangs that stay pending."""
+    """The reasons collected in a cycle for pods and gangs that stay pending."""
 
     pods: dict[int, str] = field(default_factory=dict)
     gangs: dict[int, list[GangError]] = field(default_factory=dict)
     outcomes: dict[str, dict[int, Outcome]] = field(default_factory=dict)
-    """Action -> gang -> what the action found."""
+    """Action -> gang -> the result of the action."""
     passed_over: dict[str, Outcome] = field(default_factory=dict)
-    """Action -> why it gave the others no turn."""
+    """Action -> why gangs without an outcome got no turn."""
 
     def gang(self, gang: int, *errors: GangError) -> None:
-        """Note why a gang waits; what is known already is not repeated."""
+        """Add errors of a gang, without duplicates."""
         if errors:
             known = self.gangs.setdefault(gang, [])
             seen = set(known)
             known.extend(error for error in dict.fromkeys(errors) if error not in seen)
 
     def found(self, action: str, gangs: Iterable[int], outcome: Outcome) -> None:
-        """Note what an action found for these gangs."""
+        """Set the outcome of an action for these gangs."""
         self.outcomes.setdefault(action, {}).update(dict.fromkeys(gangs, outcome))
 
     def forget(self, gang: int) -> None:
@@ -217,12 +217,12 @@ class Reasons:
 
 
 def about_pod(title: str, text: str) -> str:
-    """The text of a gang one of whose pods found no place."""
+    """Return the text of a gang one of whose pods could not be placed."""
     return f"Resources were not found for pod {title} due to: {text}"
 
 
 def gang_text(errors: list[GangError]) -> str:
-    """One line per distinct message, repeated ones counted."""
+    """Return one line per distinct message, with a count where it is repeated."""
     if len(errors) == 1:
         return _ended(f"{errors[0].reason}: {errors[0].message}")
     counted = Counter(error.message for error in errors)
@@ -231,5 +231,5 @@ def gang_text(errors: list[GangError]) -> str:
 
 
 def _ended(text: str) -> str:
-    """The text with one full stop at its end."""
+    """Return the text with one full stop at its end."""
     return text if text.endswith(".") else f"{text}."

@@ -1,4 +1,4 @@
-"""Stale gang eviction: a gang that has lost its minimum gives back the rest after a grace period."""
+"""Stale gang eviction: the remaining pods of a gang below its minimum are evicted after a grace period."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pykai.model.resources import Mask
 
 
 def evict_stale(cycle: Cycle) -> None:
-    """Note since when gangs are broken, and evict what is left of those whose grace is over."""
+    """Record since when gangs are stale, and evict the remaining pods of those whose grace period is over."""
     gangs = cycle.snapshot.gangs
     broken = set(broken_gangs(cycle))
     for gang in sorted(set(gangs.stale_since) - broken):
         cycle.stale_since[gang] = None
     for gang in sorted(broken):
         since = gangs.stale_since.get(gang)
-        if since is None or since > cycle.now:  # An instant to come was written by a clock that was wrong.
+        if since is None or since > cycle.now:  # a time in the future was written by a clock that is ahead
             since = cycle.stale_since[gang] = cycle.now
         grace = gangs.staleness_grace.get(gang, cycle.snapshot.params.staleness_grace)
         if grace >= 0 and cycle.now >= since + grace:
@@ -29,12 +29,12 @@ def evict_stale(cycle: Cycle) -> None:
 
 
 def broken_gangs(cycle: Cycle) -> list[int]:
-    """Gangs that run with fewer pods than they need, and of which nothing has succeeded."""
+    """Return the gangs that run with fewer pods than they need and have no succeeded pod."""
     trial, gangs = cycle.trial, cycle.snapshot.gangs
     active, minimum = np.asarray(trial.active_used, dtype=np.int64), gangs.columns.podset_min
 
     def some(mask: Mask) -> Mask:
-        """Gangs with a podset of which it is true."""
+        """Return the gangs with a podset in the mask."""
         found = np.zeros(len(gangs), dtype=bool)
         found[gangs.podset_gang[mask]] = True
         return found
@@ -45,7 +45,7 @@ def broken_gangs(cycle: Cycle) -> list[int]:
 
 
 def _enough(member: PodSet | SubGroupSet, active: Sequence[int]) -> bool:
-    """Whether as many pods or sub-groups run as the member needs: not all have to where a minimum says so."""
+    """Whether at least the minimum of pods or sub-groups of the member runs."""
     if isinstance(member, PodSet):
         return active[member.row] >= member.min_available
     return sum(_enough(child, active) for child in member.children) >= member.threshold
