@@ -1,8 +1,7 @@
-"""What the claims of pods ask for: pods that differ in the names of their claims alone are of one class.
+"""The identities of claims in pod classes: pods that differ only in the names of equivalent claims are of one class.
 
-A claim for devices counts by what it asks for, as long as it is its pod's alone and nothing was allocated to it. A
-claim for a volume counts by the nodes from which its volume can be used, once it is bound. Every other claim
-distinguishes its pods by its name.
+A claim for devices is identified by its request, as long as one pod uses it and nothing is allocated to it; a bound
+claim for a volume by the nodes from which the volume can be used. Every other claim is identified by its name.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 
 # ------------------------------------------------------------------------------------------------------------- devices
 class DeviceClaims(NamedTuple):
-    """What a pod asks for through claims: GPU devices, and what distinguishes the claims it states, in order."""
+    """What a pod requests through claims: GPU devices, and the identities of the claims it names, in order."""
 
     gpus: float = 0.0
     asked: tuple[Hashable, ...] = ()
@@ -102,13 +101,13 @@ class _ClaimReader:
 
 
 def _given(claim: ResourceClaim) -> bool:
-    """Whether a claim has devices, or pods: who waits with it depends on what it became."""
+    """Whether devices are allocated to a claim, or it is reserved for pods."""
     status = claim.status or {}
     return bool(status.get("allocation") or status.get("reservedFor"))
 
 
 def _holders(claim: ResourceClaim) -> Iterator[str]:
-    """Names of the pods a claim belongs to by what it says itself: its owner, and the first it is reserved for."""
+    """Yield the names of the pods that a claim belongs to: its owner, and the first pod it is reserved for."""
     for owner in claim.metadata.owner_references or ():
         if owner.kind == "Pod":
             yield owner.name
@@ -125,9 +124,8 @@ def is_bound(claim: PersistentVolumeClaim) -> bool:
 
 
 def volume_reach(objects: ClusterObjects) -> Callable[[Key], Hashable | None]:
-    """What distinguishes a claim for a volume that is bound and can be used: where. None: the claim itself does,
-    because it has problems or no volume yet, because one pod alone may use it, or because nodes attach a limited
-    number."""
+    """Return a function from a claim to its identity: the node affinity and zones of its volume. None: its name, as it
+    has problems or no volume yet, only one pod may use it, or its driver limits volumes per node."""
     claims, volumes = objects.volume_claims, objects.volumes
     limited = {
         driver.name

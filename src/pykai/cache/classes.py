@@ -1,9 +1,9 @@
-"""Interns pods to classes: pods that no rule distinguishes share one row of the class table.
+"""Assigns pods to classes: pods that no rule distinguishes share one row of the class table.
 
-A pod's kind is what it says itself: its template, the annotations that matter, and its namespace or name where those
-do. Kinds are numbered once and for all; a class is a kind, or a part of one where something else in the cluster makes
-labels, QoS classes or claims matter. Kinds that differ in the names of their claims alone are one class where the
-claims make no difference (`cache/claims.py`). Templates are known by the bytes of the spec parts.
+The kind of a pod follows from the pod alone: its template, relevant annotations and, if relevant, its namespace or
+name. Kinds keep their number across snapshots. A class is a kind, or a part of one if labels, QoS classes or claims
+matter because of other objects of the cluster. Kinds that differ only in the names of equivalent claims are one class
+(`cache/claims.py`). Templates are identified by the bytes of the spec parts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from pykai.objects.pod_template import (
 
 _CLASS_ANNOTATIONS = (names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_DEVICES)
 MOST_SPELLINGS = 20_000
-"""Distinct bytes of templates kept before they are forgotten: a kind keeps its number."""
+"""Most templates cached by their bytes; then the cache is cleared, and kinds keep their numbers."""
 _NOTHING: dict[str, str] = {}
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _NO_OVERHEAD: Mapping[int, float] = MappingProxyType({})
@@ -67,8 +67,8 @@ class _KeySets(dict[tuple[str, ...], tuple[str, ...]]):
 
 
 class ContainerRequests:
-    """Decoded containers and overhead, with what they ask for. Templates that differ in other parts, such as the names
-    of their claims, share it."""
+    """Decoded containers and overhead, and their requests. Templates that differ only in other parts, such as the names
+    of their claims, share one object."""
 
     def __init__(self, decoded: ContainerAmounts) -> None:
         self.decoded = decoded
@@ -76,13 +76,13 @@ class ContainerRequests:
         self.overhead: Amounts = add({}, decoded.overhead)
         every = [*decoded.init_containers, *decoded.containers]
         self.reads = any(c.env or c.env_from or c.volume_mounts for c in every)
-        """Whether some container reads what may be a config map."""
+        """Whether some container may refer to a ConfigMap."""
         ports = [port for c in every for port in c.ports or () if port.host_port]
         shape = (len(decoded.init_containers), numa_shape(decoded), self.overhead, decoded.resources, ports)
         self.meaning = json.encode(shape, order="deterministic")
-        """What distinguishes them."""
+        """The key by which equal requests are recognized."""
         self.gpu = gpu_request(self.amounts, _NOTHING)
-        """How pods without annotations ask for GPUs."""
+        """The GPU request of pods without annotations."""
 
     @cached_property
     def qos(self) -> str:
@@ -91,9 +91,9 @@ class ContainerRequests:
 
 
 class Template:
-    """A decoded template with what can be said of it without its pod.
+    """A decoded template, with everything derived from it alone.
 
-    `config_maps` must exist before the pod is bound; those whose names begin with `made_later` are made with it.
+    `config_maps` must exist before the pod is bound; those whose names begin with `made_later` are created at binding.
     """
 
     def __init__(self, template: PodTemplate, requests: ContainerRequests, made_later: str) -> None:
@@ -107,18 +107,18 @@ class Template:
         self.namespaced = bool(self.label_keys is not None or self.config_maps or self.claiming or template.claims)
         self.named = any("ephemeral" in v for v in self.claiming)
         self.kind = -1
-        """Number of the kind of pods that add nothing to it; -1 where each adds its namespace."""
+        """Number of the kind of pods without relevant annotations; -1 if their namespace or name matters."""
         claims = [claim.name for claim in template.claims]
         constraints = (template.affinity, template.tolerations, claims, template.gated, template.spread)
         rest = json.encode((template.node_selector, *constraints, template.disks), order="deterministic")
         self.unnamed: object = (requests.meaning, rest, self.config_maps)
-        """What distinguishes templates but for their volumes that are claims. Names that admission makes up for each
-        pod (its token volume, its config maps for a shared GPU) do not: pods of one workload share a template although
-        their bytes differ. Nor do the names of ResourceClaims: what they ask for does."""
+        """The key of the template without its volume claims. Names that admission generates per pod (the token volume,
+        ConfigMaps of a shared GPU) are not part of it, so that pods of one workload share a template although their
+        bytes differ. Nor are names of ResourceClaims: what they request is."""
 
     @property
     def meaning(self) -> object:
-        """What distinguishes templates."""
+        """The key by which equal templates are recognized."""
         return self.unnamed, json.encode(self.claiming, order="deterministic") if self.claiming else b""
 
     @property
@@ -182,7 +182,7 @@ class KindMemo:
         return template
 
     def resized(self, pod: Pod) -> Template:
-        """The template of a pod that is being resized: what it is charged is not what it asks for."""
+        """Return the template of a pod that is being resized, with the requests that count for it."""
         made_later = (pod.metadata.annotations or _NOTHING).get(names.SHARED_GPU_CONFIGMAP, "")
         requests = ContainerRequests(resized(decode_containers(pod.spec), pod))
         new = Template(decode_template(pod.spec, requests.decoded), requests, made_later)
@@ -192,7 +192,7 @@ class KindMemo:
         return template
 
     def number(self, pod: Pod, template: Template, relevant: Sequence[str]) -> int:
-        """The kind of a pod that adds something to its template; `relevant`: keys of its annotations that matter."""
+        """Return the kind of a pod by template, annotations with `relevant` keys and, if they matter, its names."""
         meta, annotations = pod.metadata, pod.metadata.annotations or _NOTHING
         namespace, name = meta.namespace if template.namespaced else "", meta.name if template.named else ""
         said = tuple([(key, annotations[key]) for key in relevant])
@@ -206,7 +206,7 @@ class KindMemo:
         return number
 
     def classes_in(self, space: ResourceSpace) -> Mapping[object, PodClass]:
-        """The classes of the last snapshot, if its space had the same rows; a class is sized by it."""
+        """Return the classes of the last snapshot if its space had the same rows, else none: vectors differ in size."""
         if self._space != space.names:
             self._classes, self._space = {}, space.names
         return self._classes
@@ -288,8 +288,8 @@ def class_table(
 
 
 def _joined(kind: Rows, present: Sequence[int], memo: KindMemo, objects: ClusterObjects) -> Rows:
-    """The kind of each pod; of kinds that differ in the names of claims alone, for volumes that can be used from the
-    same nodes, the first stands for all."""
+    """Return the kind of each pod, with the first one in place of kinds that differ only in the names of claims whose
+    volumes can be used from the same nodes."""
     claiming = [number for number in present if memo.kinds[number].volume_claims]
     if not claiming:
         return kind
@@ -324,7 +324,7 @@ def _distinguished(
 
 @dataclass(frozen=True)
 class _Draft:
-    """A class before its vector can be sized: the first pod seen stands for all."""
+    """A class before the size of its request vector is known, with its first pod as the example."""
 
     kind: PodKind
     pod: Pod
@@ -333,7 +333,7 @@ class _Draft:
 
     @property
     def said(self) -> object:
-        """What distinguishes it from other classes of the same row, in another snapshot."""
+        """The key by which the class is recognized in the next snapshot, together with its row."""
         labels = tuple(read_labels(self.pod, self.label_keys).items()) if self.label_keys else ()
         return id(self.kind), self.pod.metadata.namespace, self.pod.status.qos_class, labels, self.claims
 

@@ -1,7 +1,7 @@
-"""ClusterCache: the one owner of what we know of the cluster. Watch events in, Snapshot out.
+"""ClusterCache: the state of the cluster as known from watches. Watch events in, Snapshot out.
 
-`apply` is the only way state changes. A snapshot is built from the objects on demand; what is expensive about an
-object (its template, its hardware) is remembered from one snapshot to the next.
+State changes only by `apply` and `load`. A snapshot is built from the objects on demand; what is expensive to read from
+an object (its template, its hardware) is cached from one snapshot to the next.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PARTITIONED = frozenset({kinds.Node, kinds.Queue, kinds.PodGroup})
 """Kinds that belong to one node pool each."""
 _NO_LABELS: dict[str, str] = {}
 MOST_GONE = 100_000
-"""Numbers of things that may be gone which are kept before everything is read anew."""
+"""Numbered things beyond twice the objects that are kept before everything is read again."""
 Fact = TypeVar("Fact")
 
 
@@ -75,14 +75,14 @@ class ClusterCache:
         self._read = ReadState(params)
 
     def apply(self, change: Change) -> None:
-        """Take in one event; an object of another node pool counts as gone."""
+        """Apply one watch event; an object of another node pool counts as deleted."""
         self.revision += 1
         self._stores[type(change.obj)].put(change.obj, change.gone)
 
     def copy(self) -> ClusterCache:
-        """A cache with the same objects now: its snapshot can be built while this one goes on with events.
+        """Return a copy with the present objects: its snapshot can be built while this cache applies further events.
 
-        What is remembered about objects is shared; at most one of the copies may make a snapshot at a time.
+        What was read from objects is shared; only one of the copies may build a snapshot at a time.
         """
         made = ClusterCache(self.params)
         made.revision = self.revision
@@ -91,7 +91,7 @@ class ClusterCache:
         return made
 
     def load(self, objects: Iterable[Any]) -> None:
-        """Take in many objects at once; no two of a kind have the same name."""
+        """Add many objects at once; no two of a kind may have the same name."""
         for kind, some in groupby(objects, key=type):
             self._stores[kind].add(some)
         self.revision += 1
@@ -103,7 +103,7 @@ class ClusterCache:
         return self._stores[kind].objects()
 
     def snapshot(self, now: float, usage: Mapping[str, tuple[float, float, float]] | None = None) -> Snapshot:
-        """The cluster as columns; `usage` is the normalised history per queue for time-based fair share."""
+        """Return the cluster as columns; `usage`: by queue the normalized past usage, for time-based fair share."""
         objects, read = self._cluster_objects(), self._read
         read.reset_if_outgrown(sum(map(len, self._stores.values())))
         slices = objects.resource_slices if self.params.dra_enabled else ()
@@ -139,7 +139,7 @@ class ClusterCache:
         )
 
     def _schedulable_groups(self) -> Groups:
-        """PodGroups without those that asked for one attempt per node pool and had it."""
+        """Return the PodGroups without those that allow one attempt per node pool and had it."""
         groups = self._read.groups.read(self._stores[kinds.PodGroup])
         once = groups.stating(lambda spec: spec.scheduling_backoff not in (None, -1))
         return groups.without([row for row in once if self._gave_up(groups.objects[row])])
@@ -152,7 +152,7 @@ class ClusterCache:
         return newest.node_pool == pool
 
     def _derived(self, function: Callable[..., Fact], kind: type[Any], *about: Any) -> Fact:
-        """What a pure function makes of all objects of a kind, and of what else it is asked `about`."""
+        """Return `function(objects of the kind, *about)`, cached while these stay equal; the function must be pure."""
         return self._read.derived.of(function, kind, self._stores[kind], *about)
 
     def _cluster_objects(self) -> ClusterObjects:
@@ -190,7 +190,7 @@ def _keys(objects: Iterable[Any]) -> frozenset[Key]:
 
 
 def _choice(kind: type[Any], params: SchedulerParams) -> Choice:
-    """Which objects of a kind count: no failed pods, and of what belongs to a node pool what is in ours."""
+    """Return the filter for objects of a kind: no failed pods, and of partitioned kinds only this node pool."""
     if kind is kinds.Pod:
         return lambda pods: [pod for pod in pods if pod.status.phase != "Failed"]
     if kind not in PARTITIONED:
@@ -232,7 +232,7 @@ def _known_memory(nodes: NodeTable) -> np.ndarray:
 
 
 class ReadState:
-    """What was read from objects and is kept from one snapshot to the next. A copy of the cache shares it."""
+    """What was read from objects, kept from one snapshot to the next and shared by copies of the cache."""
 
     def __init__(self, params: SchedulerParams) -> None:
         self.params = params
@@ -257,7 +257,7 @@ class ReadState:
         return column
 
     def reset_if_outgrown(self, objects: int) -> None:
-        """Begin anew when most of what has a number can no longer be there; `objects`: how many there are."""
+        """Start again from nothing when most numbered things must be gone; `objects`: the number of objects now."""
         known = len(self.nodes) + len(self.groups) + len(self.kinds) + len(self.node_numbers)
         if known > 2 * objects + MOST_GONE:
             self._begin()

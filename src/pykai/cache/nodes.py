@@ -31,7 +31,7 @@ _AMOUNTS = json.Decoder(dict[str, Amount])
 _NO_LABELS: dict[str, str] = {}
 _NAME = attrgetter("metadata.name")
 _SAID = attrgetter("metadata.name", "metadata.labels", "spec.taints")
-"""What the table has of a node beside its machine."""
+"""The fields of a node in the table that its machine does not cover."""
 
 
 def gpu_memory(label: str | None) -> float | None:
@@ -83,7 +83,7 @@ def _count(label: str | None, fallback: float) -> float:
 
 @dataclass(frozen=True)
 class Machine:
-    """What nodes of one make and condition have in common."""
+    """What nodes with equal allocatable, GPU labels and conditions have in common."""
 
     amounts: Mapping[str, float]
     """Allocatable, in row units."""
@@ -97,7 +97,7 @@ class Machine:
 
 
 class MachineMemo:
-    """Machines by number: a cluster has few that differ."""
+    """Machines by number; few of a cluster differ."""
 
     def __init__(self, mig_key: str, nvfractions: bool) -> None:
         self.nvfractions = nvfractions
@@ -147,8 +147,8 @@ def _amounts(written: bytes) -> dict[str, float]:
 
 
 class NodeMemo:
-    """The table of the nodes as they were last. Kubelets replace their nodes all day long to say that all is well: then
-    the table is still the same one, and so is all that was derived from it."""
+    """The node table of the last snapshot. Kubelet heartbeats replace node objects without a relevant change: then the
+    same table is returned, with everything derived from it."""
 
     def __init__(self, mig_key: str, nvfractions: bool = False, images: bool = False) -> None:
         self._machines = MachineMemo(mig_key, nvfractions)
@@ -180,7 +180,7 @@ class NodeMemo:
         self._nodes, self._read = nodes, (machine, dra)
 
     def _only_heartbeats(self, store: Store, dra_gpus: Mapping[str, int]) -> bool:
-        """Whether all that happened since the last look is that nodes said the same again."""
+        """Whether nodes were only replaced by equal ones since the last table."""
         keys = None if self._seen is None else store.since(self._seen[0])
         if self._seen is None or keys is None or dra_gpus != self._seen[2]:
             return False

@@ -1,7 +1,7 @@
 """PodGroup objects and their pods -> GangTable.
 
-One look at each PodGroup reads its name, its spec and whether it has timestamps of ours, as numbers. Ten thousand
-PodGroups have a few hundred different specs, so what follows from a spec is worked out once per spec.
+Each PodGroup is read once: its name and spec as numbers, and whether it has timestamps of KAI. Ten thousand PodGroups
+have a few hundred different specs, so everything derived from a spec is computed once per spec.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class Groups:
     """Where they are by name, if that is kept."""
 
     def of_spec(self, read: Callable[[PodGroupSpec], int]) -> Rows:
-        """The number that a function makes of the spec of each group."""
+        """Return `read(spec)` for each group, computed once per distinct spec."""
         made = np.array([read(spec) for spec in self.specs], dtype=np.int64)
         return np.asarray(made[self.block[_SPEC]])
 
     def stating(self, read: Callable[[PodGroupSpec], bool]) -> list[int]:
-        """Rows of groups whose spec has what the function looks for."""
+        """Return the rows of groups for whose spec the function is true."""
         specs = [number for number, spec in enumerate(self.specs) if read(spec)]
         return np.flatnonzero(np.isin(self.block[_SPEC], specs)).tolist() if specs else []
 
     def with_conditions(self) -> list[int]:
-        """Rows of groups that show why they wait, or did."""
+        """Return the rows of groups with a scheduling condition."""
         rows: list[int] = np.flatnonzero(self.block[_WITH_CONDITIONS]).tolist()
         return rows
 
@@ -87,7 +87,7 @@ class GroupMemo:
         return len(self.numbers) + len(self._specs)
 
     def read(self, store: Store) -> Groups:
-        """What is known of those of our node pool, after a look at those that are new."""
+        """Return the PodGroups of this node pool; only new ones are read."""
         groups, block = self.kept.follow(store, self._read)
         found = Groups(groups, self._specs, block, self.kept.lookup(len(groups)))
         return found.without(np.flatnonzero(block[_FOREIGN]).tolist())
@@ -162,7 +162,7 @@ class Priorities:
 
 
 def priorities(classes: Sequence[PriorityClass]) -> Priorities:
-    """What the priority classes of the cluster say."""
+    """Return the priorities that the priority classes of the cluster define."""
     default = next((c for c in classes if c.global_default), None)
     never = frozenset(c.metadata.name for c in classes if c.preemption_policy == "Never")
     return Priorities(
@@ -219,8 +219,8 @@ class _TreeBuilder:
 
 
 def _children_by_parent(groups: Sequence[SubGroup]) -> dict[str, list[SubGroup]]:
-    """Sub-groups by the name of their parent ("" is the PodGroup); refuses those without a name, twins, orphans
-    and circles."""
+    """Return sub-groups by the name of their parent ("" is the PodGroup). Raise SubGroupError for a missing or
+    duplicate name, an unknown parent or a cycle."""
     known: dict[str, SubGroup] = {}
     for group in groups:
         if not group.name:
@@ -328,7 +328,7 @@ def gang_table(
 
 
 def _instants(groups: Groups, key: str) -> dict[int, float]:
-    """What an annotation says, where it can be read: one that cannot must not make a gang stale since 1970."""
+    """Return the timestamps in an annotation; unreadable ones are left out, so that no gang is stale since 1970."""
     notes = {row: groups.objects[row].metadata.annotations or {} for row in groups.noted()}
     return {row: at for row, a in notes.items() if (at := parse_timestamp(a.get(key))) is not None}
 

@@ -1,8 +1,8 @@
 """Pod objects -> PodTable.
 
-One look at each pod reads what it says by itself, as numbers that hold until the pod is replaced. Forty thousand pods
-do not fit into a processor's cache, so every pass over them costs as much as what it computes: there is one pass, and
-the few pods that need more are picked out.
+Each pod is read once, into numbers that are valid until the pod object is replaced. Forty thousand pods do not fit into
+a processor's cache, so that each pass over them is expensive: there is one pass, and the few pods that need more work
+are collected.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pykai.objects.kinds import ABSENT, BindRequest, Pod, PodSpec
 from pykai.objects.pod_template import TEMPLATE_PARTS
 
 KIND, GANG, NODE, STATUS, MARKS = range(5)
-"""Fields: numbers of the kind, of the PodGroup (-1: none, or not ours to schedule) and of the node; the status that the
-pod alone says; what is special about it."""
+"""Fields: numbers of the kind, of the PodGroup (-1: none, or scheduled by another scheduler) and of the node; the
+status by the pod object alone; marks."""
 IN_SUBGROUP, RESERVATION, FOREIGN, NOMINATED, BACKGROUND = 1, 2, 4, 8, 16
-"""Marks, added up: it names a sub-group; it is a reservation pod of ours; it is another scheduler's and no utility pod
-of ours; its status names a node; it is a background pod. The second and third are set where there is no PodGroup."""
+"""Bits of the marks: the pod names a sub-group; is a reservation pod; belongs to another scheduler and is no utility
+pod of KAI; has a nominated node; is a background pod. The second and third are set only without a PodGroup."""
 
 _NOTHING: dict[str, str] = {}
 _NODE_NAME, _SCHEDULER_NAME = map(PodSpec.__struct_fields__.index, ("node_name", "scheduler_name"))
@@ -44,14 +44,14 @@ _PHASES = {
 
 @dataclass
 class _Found:
-    """What one pass over the pods finds: columns, and rows of pods that need a second look."""
+    """The result of one pass over the pods: columns, and rows of pods that need more work."""
 
     kind: list[int] = field(default_factory=list)
     node: list[str] = field(default_factory=list)
     gang: NamedRows = field(default_factory=NamedRows)
     """Names of PodGroups of ours."""
     unsteady: list[int] = field(default_factory=list)
-    """Pods that do not simply run."""
+    """Pods that are not running, or are being deleted."""
     labelled: list[int] = field(default_factory=list)
     """Pods that name a sub-group, or say whether they are background pods."""
     nominated: list[int] = field(default_factory=list)
@@ -60,7 +60,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class PodReader:
-    """Reads pods, numbering what it meets."""
+    """Reads pods, and numbers kinds, PodGroups and nodes on first use."""
 
     kinds: KindMemo
     gangs: NumberedNames
@@ -135,7 +135,8 @@ def _label_marks(labels: Mapping[str, str]) -> int:
 
 
 def own_status(pod: Pod) -> Status:
-    """What a pod is doing as far as it says itself: others know whether it is being bound or stuck on its way out."""
+    """Return the status by the pod object alone; whether it is binding or stuck in releasing needs bind requests and
+    the clock."""
     status = _PHASES.get(pod.status.phase, Status.UNKNOWN)
     if pod.metadata.deletion_timestamp is not None and status in (Status.RUNNING, Status.PENDING):
         return Status.RELEASING
@@ -156,7 +157,7 @@ class PodContext:
 
 
 def pod_status(pod: Pod, bound: bool, now: float, stuck_after: float) -> Status:
-    """What a pod is doing; `bound`: a bind request that has not failed names an existing node for it."""
+    """Return the status of a pod; `bound`: a bind request that has not failed names an existing node for it."""
     status, deleted = own_status(pod), pod.metadata.deletion_timestamp
     if status is Status.PENDING and bound:
         return Status.BINDING
@@ -172,7 +173,7 @@ def request_failed(request: BindRequest) -> bool:
 
 
 def request_is_for(request: BindRequest, pod: Pod) -> bool:
-    """Whether a request is about this very pod, not about an earlier one of the same name."""
+    """Whether a bind request is for this pod, not for an earlier one of the same name."""
     owners = [owner.uid for owner in request.metadata.owner_references or () if owner.kind == "Pod" and owner.uid]
     return not owners or not pod.metadata.uid or pod.metadata.uid in owners
 
@@ -225,7 +226,7 @@ def pod_table(
 
 
 def _not_failed(pods: Sequence[Pod], block: Rows) -> tuple[Sequence[Pod], Rows]:
-    """Pods without those that failed: they hold nothing and come to nothing."""
+    """Return the pods without failed ones, which hold no resources."""
     failed = block[STATUS] == Status.FAILED
     if not failed.any():
         return pods, block
@@ -234,8 +235,8 @@ def _not_failed(pods: Sequence[Pod], block: Rows) -> tuple[Sequence[Pod], Rows]:
 
 
 def _unsettled(status: Rows, lookup: Lookup | None, context: PodContext) -> list[int]:
-    """Pods about which others have something to say: the clock about those that leave, bind requests about those that
-    have no node."""
+    """Return the pods whose status or node depends on more than the pod: on the clock if they leave, on bind requests
+    if they have no node."""
     leaving: list[int] = np.flatnonzero(status == Status.RELEASING).tolist()
     if not context.bind_requests:
         return leaving

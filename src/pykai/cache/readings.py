@@ -1,7 +1,7 @@
-"""What was read from an object is kept for as long as the object is there: a snapshot looks only at what is new.
+"""Cached readings of objects: a snapshot reads only objects that are new since the last one.
 
-Objects are immutable, so an object that is still the same one still says the same. What is read from it are whole
-numbers: names, templates and specs are numbered when they are first met, and keep their number.
+Objects are immutable, so the same object always gives the same reading. Readings are integers: names, templates and
+specs are numbered on first use and keep their number.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from pykai.model.resources import Rows
 
 Thing = TypeVar("Thing", bound=Hashable)
 _FEW = 16
-"""So many rows are searched for one by one: to put all in order takes longer."""
+"""Up to this many rows are searched one by one, which is faster than sorting all."""
 GROWTH = 8
-"""A block that has to grow does so by this part, so that it need not each time."""
+"""A block grows by one part in this many at least, so that it does not grow on each addition."""
 Read = Callable[[Sequence[Any]], Rows]
 """Objects -> what is read of each, [field, object]."""
 
 
 def column(numbers: Sequence[int]) -> Rows:
-    """A column of a list; numpy takes three times as long if it must find out that these are whole numbers."""
+    """Return a column of a list; `np.array` takes three times as long to detect integers."""
     return np.fromiter(numbers, dtype=np.int64, count=len(numbers))
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What happened to a list of objects: pairs of the old and the new one, which has its place; those that left; those
-    that came, at the end."""
+    """A change of a list of objects: pairs of an old object and its replacement in the same position, objects removed,
+    and objects added at the end."""
 
     replaced: Sequence[tuple[Any, Any]]
     removed: Sequence[Any]
@@ -56,7 +56,7 @@ class Edit:
 
 
 class Numbers(dict[Thing, int]):
-    """Things by number; one that is looked up for the first time gets the next."""
+    """Thing -> number; a lookup of an unknown thing gives it the next number."""
 
     def __missing__(self, thing: Thing) -> int:
         number = self[thing] = len(self)
@@ -114,7 +114,7 @@ class Readings:
         """Of the objects, once there are others to compare them with."""
         self._block: Rows = np.zeros((0, 0), dtype=np.int64)
         self._space: Rows = self._block
-        """What the block is the beginning of: objects that come are written behind it."""
+        """The larger array whose beginning is the block, with room for added objects."""
 
     @property
     def ids(self) -> Rows:
@@ -214,7 +214,7 @@ def finer(column: Rows, by: Rows) -> Rows:
 
 Fact = TypeVar("Fact")
 PART = 4
-"""Where more than this part of the objects changed, all of them are compared."""
+"""If more than one in this many objects changed, all of them are compared."""
 
 
 class KeptLookup:

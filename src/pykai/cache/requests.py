@@ -1,4 +1,4 @@
-"""What a pod asks for: resource amounts, GPUs by device, share, memory or claim, and its QoS class."""
+"""What a pod requests: resource amounts, GPUs by device, share, memory or claim, and its QoS class."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _requests(container: Container) -> Mapping[str, Amount] | None:
 
 
 def resized(asked: ContainerAmounts, pod: Pod) -> ContainerAmounts:
-    """Containers with what each is charged while the pod is being resized."""
+    """Return the containers with the requests that count while the pod is being resized."""
     status = pod.status
     statuses = pod_resize.read_statuses(status.container_statuses, status.init_container_statuses)
     pending = [each.reason for each in status.conditions or () if each.type == pod_resize.PENDING]
@@ -66,7 +66,8 @@ def resized(asked: ContainerAmounts, pod: Pod) -> ContainerAmounts:
 
 
 def pod_amounts(template: PodTemplate | ContainerAmounts) -> Amounts:
-    """Per resource the larger of what runs together and of what each init step needs, plus overhead and one pod."""
+    """Return by resource the larger of the containers that run together and of each init step, plus overhead and one
+    pod slot."""
     together: Amounts = {}
     steps: Amounts = {}
     sidecars: Amounts = {}
@@ -88,7 +89,7 @@ def pod_amounts(template: PodTemplate | ContainerAmounts) -> Amounts:
 
 
 def _pod_level(template: PodTemplate | ContainerAmounts, containers: Amounts) -> Amounts:
-    """What the pod as a whole requests, in place of the sum over its containers; a limit counts where neither says."""
+    """Return the pod-level requests, which replace the sum over containers; a limit counts where neither is stated."""
     whole = template.resources
     if whole.requests is None and whole.limits is None:
         return {}
@@ -98,7 +99,7 @@ def _pod_level(template: PodTemplate | ContainerAmounts, containers: Amounts) ->
 
 @dataclass(frozen=True)
 class GpuRequest:
-    """How a pod asks for GPUs; `devices` counts devices, `portion` is per device, `memory_mib` per device."""
+    """A pod's request for GPUs; `devices` is a count, `portion` and `memory_mib` are per device."""
 
     kind: GpuKind
     devices: int
@@ -196,7 +197,7 @@ def qos_class(template: ContainerAmounts) -> str:
 
 
 def numa_shape(template: ContainerAmounts) -> list[object]:
-    """The requests container by container: what NUMA alignment looks at beyond the sum."""
+    """Return requests and limits by container: NUMA alignment depends on them, not only on their sum."""
     return [
         (c.restart_policy, sorted((_requests(c) or {}).items()), sorted((c.resources.limits or {}).items()))
         for c in [*template.init_containers, *template.containers]

@@ -1,8 +1,8 @@
-"""The objects of one kind by namespace and name, and what happened to them since a reader last looked.
+"""The objects of one kind by namespace and name, and the changes since a reader last read them.
 
-They lie in two layers: a large map that copies share and never change, and the few changes since. A copy costs what the
-changes cost, not what is known: a cycle looks at forty thousand pods as they were when it began while events go on. The
-order is that of a dict: a key keeps its place until it is dropped.
+There are two layers: a large map that copies share and never change, and the few changes since. The cost of a copy is
+that of the changes only, so that a cycle can read forty thousand pods as they were when it began while events go on.
+The order is that of a dict: a key keeps its position until it is dropped.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Layers(Mapping[Key, Any]):
         return [self.get(key) for key in self] if self._over else list(self._base.values())
 
     def put(self, key: Key, obj: Any) -> bool:
-        """Take in an object; whether there was none of this key."""
+        """Add or replace an object; return whether the key is new."""
         came = self.get(key) is None
         if came:
             self._late[key] = None
@@ -74,7 +74,7 @@ class Layers(Mapping[Key, Any]):
         return came
 
     def drop(self, key: Key) -> bool:
-        """Forget an object; whether there was one."""
+        """Remove an object; return whether there was one."""
         if self.get(key) is None:
             return False
         self._size -= 1
@@ -87,7 +87,7 @@ class Layers(Mapping[Key, Any]):
         return True
 
     def copy(self) -> Layers:
-        """The same objects, to be changed by itself."""
+        """Return an independent copy."""
         made = Layers(self._base)
         made._over, made._late, made._size = self._over.copy(), self._late.copy(), self._size
         return made
@@ -109,7 +109,7 @@ class Layers(Mapping[Key, Any]):
 Choice = Callable[[Iterable[Any]], list[Any]]
 """Objects -> those of them that count."""
 MOST_EVENTS = 20_000
-"""Events that are remembered: a reader that looked longer ago reads everything anew."""
+"""Number of events kept; a reader that is further behind reads everything again."""
 
 
 class Event(Enum):
@@ -225,7 +225,7 @@ class Store:
         return bool(self._unkeyed) and not self._layers
 
     def copy(self) -> Store:
-        """The same objects, to be changed by itself."""
+        """Return an independent copy."""
         made = Store(self._choice)
         made._layers, made._log, made._length = self.by_key.copy(), self._log, self._length
         made._own = list(self._own or ())

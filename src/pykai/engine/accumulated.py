@@ -1,4 +1,4 @@
-"""The victims a search has accumulated: a order of batches as columns, what each frees, and who must go together."""
+"""The victims a search has accumulated: batches in order as columns, what each frees, and which must go together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pykai.model.resources import GPU, Column, Mask, Rows
 
 
 class Outlook(Protocol):
-    """What the evictor can expect of victims."""
+    """Upper bounds of what the evictor can gain from victims."""
 
     def judge(self, victims: VictimLosses, nodes: Rows | None) -> tuple[Mask, Mask]:
         """Which of them are served after it, and from which of those it could get something (`ReclaimBound.judge`)."""
@@ -46,25 +46,24 @@ class Outlook(Protocol):
 
 
 def _fresh(order: VictimOrder, known: set[int]) -> Rows:
-    """The pods of a order, by position, that are no victims yet.
+    """Return the positions in an order of pods that are no victims yet.
 
-    A pod whose node is gone, or belongs to another node pool, frees nothing that could be given out.
+    Pods whose node is gone, or belongs to another node pool, are left out: they free nothing.
     """
     there = order.nodes >= 0
     return np.flatnonzero(there & ~np.isin(order.pods, list(known)) if known else there)
 
 
 class Accumulated:
-    """The order of victims as far as it is known, without the pods that are victims already, and what it frees.
+    """The victim order as far as it is computed, without the pods that are victims already, and what it frees.
 
-    As long as it is not `proved`, figures are of amounts alone: arithmetic on queues, which takes longer, is left to
-    the few choices that are looked at.
+    While `proved` is False, figures use amounts only: the slower arithmetic on queues is done for few choices only.
     """
 
     def __init__(self, order: VictimOrder, known: set[int], room: FeasibilityBound, outlook: Outlook) -> None:
         self.room = room
         self.size = len(order)
-        """How much of the order is in it."""
+        """Number of batches of the order that are included."""
         self.proved = True
         self._order = order
         self._known = known
@@ -74,7 +73,7 @@ class Accumulated:
         self._pods = order.pods[fresh]
         apart = self.batch_of[1:] != self.batch_of[:-1]
         self.single = bool((apart | (self.nodes[1:] == self.nodes[:-1])).all())
-        """Whether every batch is on one node: then a node's own gain is all that its victims gain."""
+        """Whether every batch is on one node: then evicting its victims frees capacity on that node only."""
 
     @cached_property
     def amounts(self) -> Column:

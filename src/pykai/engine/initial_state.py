@@ -1,4 +1,4 @@
-"""The initial state of a cycle: the figures of a snapshot, summed up column-wise once."""
+"""The initial state of a cycle: sums over the columns of a snapshot, per node, podset and queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pykai.model.status import (
 Ledger = list[tuple[float, float, float]]
 """Per queue cpu (milli), memory (bytes), GPUs."""
 FEW = 4
-"""Cells of a table of counts for each pod that is counted: more of them would take longer than adding up."""
+"""Most cells of a table of counts per counted pod; with more, adding up pods is faster than counting."""
 
 
 @dataclass
@@ -91,7 +91,8 @@ def node_columns(snapshot: Snapshot, requests: Column) -> tuple[Column, Column]:
 
 @dataclass
 class QueueLedgers:
-    """What queues use (`allocated`), of that by non-preemptible work (`held`), and use or ask for (`requested`)."""
+    """What queues use (`allocated`), what non-preemptible pods use of that (`held`), and use plus pending requests
+    (`requested`)."""
 
     allocated: Ledger
     held: Ledger

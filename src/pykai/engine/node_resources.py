@@ -1,8 +1,8 @@
 """The node resources of a cycle: which of them concern which pods, and what every placement does to them.
 
-A resource that lives outside the node columns (ports, neighbours, volumes, devices, zones) is opened once per cycle. A
-pod of a class is only asked about by the resources that concern the class, and a resource only for what it overrides:
-most pods use none of them.
+A resource outside the node columns (ports, pod affinity, volumes, devices, NUMA zones) is opened once per cycle. Only
+the resources that concern the class of a pod are called for it, and only the methods that they override: most pods use
+no node resource.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ States = tuple[NodeResourceState, ...]
 
 @dataclass(frozen=True)
 class ClassResources:
-    """The resources that concern a class, and of these the ones that have something to say at each step."""
+    """The resources that concern a class, and those of them that override the method of each step."""
 
     all: States
     filtering: States
@@ -58,7 +58,7 @@ class NodeResources:
         self._selections: dict[tuple[bool, ...], ClassResources] = {}
 
     def add(self, plugin: NodeResource, state: NodeResourceState | None) -> None:
-        """A resource is opened; None: nothing in the cluster needs it."""
+        """Add an opened resource; None: nothing in the cluster uses it."""
         if state is not None:
             self.states = (*self.states, state)
             self._plugins[id(state)] = plugin
@@ -84,7 +84,7 @@ class NodeResources:
         return self.of_class(self._trial.of_class(pod))
 
     def reliefs(self) -> tuple[Callable[[PodClass, Rows], Column | None], ...]:
-        """What classes need not find in the node columns."""
+        """Return the functions for what classes do not take from the node columns (`NodeResourceState.spared`)."""
         return tuple(state.spared for state in self.states if state.relieves)
 
     def must_wait(self, pod: int, node: int) -> bool:
@@ -98,21 +98,21 @@ class NodeResources:
         return False
 
     def reserve(self, pod: int) -> None:
-        """A pod has its node, or has it in another way than before."""
+        """Notify the resources of a placement, or of its change (`NodeResourceState.reserve`)."""
         for state in self.of(pod).reserving:
             state.reserve(pod, self._trial.node[pod])
 
     def release(self, pod: int) -> None:
-        """A pod is evicted, tentatively or for good."""
+        """Notify the resources of an eviction, tentative or final."""
         for state in self.of(pod).all:
             state.release(pod)
 
     def unchanged(self, pod: int, node: int) -> bool:
-        """Whether an evicted pod that gets its node back has everything as before."""
+        """Whether an evicted pod that gets its node back has all its resources as before."""
         return all(state.unchanged(pod, node) for state in self.of(pod).all)
 
     def details(self, pod: int) -> BindDetails | None:
-        """What the bind of a pod carries, of all resources together."""
+        """Return what the bind of a pod carries for all its resources together; None: nothing."""
         asked = [(self._plugins[id(state)], partial(state.details, pod)) for state in self.of(pod).detailing]
         found = [one for plugin, ask in asked if (one := self._times.of(plugin, ask)) is not None]
         if len(found) < 2:

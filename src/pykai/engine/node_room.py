@@ -1,6 +1,6 @@
-"""What bounds on victims know of nodes: what is free or will be, how many pods of a class fit, who shares a device.
+"""The node figures of feasibility bounds: idle plus releasing amounts, how many pods fit, which pods share a device.
 
-All of it is kept from one search to the next, and brought up to date node by node.
+They are kept from one search to the next and updated node by node.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNKNOWN = -2
 
 
 def least_of(facts: NodeFacts, c: PodClass) -> Column:
-    """What a pod of the class takes at least."""
+    """Return the least that a pod of the class takes on any node, by resource."""
     need = facts.least(c)
     if c.memory_mib:
         need = need.copy()
@@ -28,7 +28,7 @@ def least_of(facts: NodeFacts, c: PodClass) -> Column:
 
 
 class Fitting:
-    """How many pods of the easiest of some classes fit on each node: kept from one search to the next."""
+    """An upper bound of how many pods of some classes fit on each node, by the smallest request of each resource."""
 
     def __init__(self, facts: NodeFacts, classes: Iterable[PodClass]) -> None:
         self.need: Column = np.minimum.reduce([least_of(facts, c) for c in classes])
@@ -49,7 +49,7 @@ class Fitting:
         return np.asarray(np.where(self.allowed[nodes], np.maximum(counts, 0.0), 0.0))
 
     def catch_up(self, free: Column, changed: Sequence[int]) -> None:
-        """Count again where something has changed since the last time, or everywhere."""
+        """Count again on nodes that changed since the last call; on all nodes in the first call."""
         nodes = np.arange(free.shape[1]) if not len(self.counts) else np.array(changed[self.read :], dtype=np.int64)
         if not len(self.counts):
             self.counts = self.fit(free, nodes)
@@ -59,7 +59,7 @@ class Fitting:
 
 
 class NodeRoom:
-    """What every node has free or will have, for bounds: brought up to date node by node when a bound is made."""
+    """What every node has idle or releasing, for bounds; updated node by node when a bound is made."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial

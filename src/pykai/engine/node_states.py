@@ -1,7 +1,7 @@
-"""How all nodes are at this moment: columns that every ranking of a cycle shares, kept up to date node by node.
+"""The current state of all nodes: columns that the rankings of a cycle share, updated node by node.
 
-A placement touches one node. What is free there, what is left on its shared devices and where it stands among all nodes
-is worked out once for all classes of pods, when the first of them looks.
+A placement touches one node. What is free there and on its shared devices, and its normalized scores, are computed once
+for all classes of pods, on first use.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ FEW_SCORES = 8
 
 
 class NodeState(NamedTuple):
-    """One node at this moment: amounts by resource, and by compute mode the room on its shared devices, ascending
-    (MiB)."""
+    """The current state of one node: amounts by resource and, by compute mode, the free memory of its shared devices
+    (MiB, ascending)."""
 
     idle: list[float]
     free: list[float]
@@ -33,8 +33,8 @@ class NodeState(NamedTuple):
 
 
 class NodeStates:
-    """Up to date after `refresh`; blocks are [resource, node]. Columns over all nodes are brought up to date when many
-    nodes are looked at; a few are asked for one by one."""
+    """The state of all nodes as of the last `refresh`; blocks are [resource, node]. Columns over all nodes are updated
+    when they are read, single nodes on their own."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
@@ -50,13 +50,13 @@ class NodeStates:
         """By identity of the plugin, and resource."""
         self._most: list[float] | None = None
         self._loose = False
-        """Whether lower bounds than `_most` may do."""
+        """Whether `_most` may be larger than the exact maxima."""
         self._read = len(trial.touched)
         self._outdated: tuple[set[int], set[int]] = (set(), set(trial.shares))
-        """Nodes whose entries in `_free` and in `_rooms` are not those of this moment."""
+        """Nodes whose entries in `_free` and in `_rooms` are outdated."""
 
     def refresh(self) -> None:
-        """Look again at the nodes touched since the last time."""
+        """Take in the nodes touched since the last call."""
         trial = self._trial
         if self._read == len(trial.touched):
             return
@@ -91,17 +91,17 @@ class NodeStates:
 
     @property
     def most(self) -> list[float] | None:
-        """Per resource an upper bound of what is free on any node; None as long as every pod has found a node."""
+        """By resource an upper bound of what is free on any node; None until `tighten` is called."""
         return self._most
 
     def tighten(self) -> None:
-        """Make the upper bounds exact: worth its while when a pod has just found no node."""
+        """Make the upper bounds of `most` exact; called when no node was feasible for a pod."""
         if self._loose or self._most is None:
             self._loose = False
             self._most = self.free.max(axis=1, initial=-np.inf).tolist()
 
     def of(self, node: int) -> NodeState:
-        """One node; what one class asked for the next one need not work out."""
+        """Return the state of one node, cached until it is touched."""
         known = self._states.get(node)
         if known is None:
             trial = self._trial
@@ -116,7 +116,7 @@ class NodeStates:
         return known
 
     def sharable(self, memory: Column, mode: int) -> Column:
-        """How many devices that are shared already in a compute mode have room for so much memory (MiB), by node."""
+        """Return by node how many shared devices of a compute mode have room for `memory` (MiB, by node)."""
         outdated = self._outdated[1]
         for node in outdated:
             if node in self._trial.shares:

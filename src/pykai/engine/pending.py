@@ -1,13 +1,13 @@
-"""Pending gangs in the order of service: what queues are compared by, kept from one simulation to the next.
+"""Pending gangs in the order of service, cached across simulations.
 
-A queue is compared with its siblings by its use and by what its first pending gang requests. In a simulation only the
-evictor and the victims get a turn, every other pending gang is a *bystander*: it is popped and places nothing, but as
-long as it is first it decides how its queue compares. Popping thousands of them in every simulation is not necessary:
+A queue is compared with its siblings by its use and the request of its first pending gang. In a simulation only the
+evictor and the victims get a turn. Every other pending gang is a *bystander*: it is popped without being placed, but
+while it is first its request determines the key of its queue. Not all of the thousands of bystanders must be popped:
 
 * a bystander that requests no more, in any resource, than one popped just before it is popped right after it, because
   the keys of its queues grow with the request. Only those that request more than all before them count;
 * in queues without a victim nothing changes during a simulation, so the order in which their bystanders are popped is
-  worked out once, as a *stream*, and holds until evictions are decided.
+  computed once, as a *stream*, and is valid until evictions are decided.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class LeafOrder:
         return cls(gangs, keys, requests, behind[::-1])
 
     def without(self, gang: int) -> LeafOrder:
-        """The order without a gang that was served: what is requested behind a position changes only before it, up to
-        the first position where it does not."""
+        """Return the order without a gang that was placed. `most_behind` changes only at positions before it, down to
+        the first that stays equal."""
         at = self.gangs.index(gang)
         gangs, keys = self.gangs.copy(), self.keys.copy()
         requests, behind = self.requests.copy(), self.most_behind.copy()
@@ -102,7 +102,7 @@ def covered(request: Triple, by: Triple) -> bool:
 
 
 class PendingOrder:
-    """The pending gangs of a cycle by leaf queue. Everything is worked out when first asked for."""
+    """The pending gangs of a cycle by leaf queue; orders and streams are computed on first use."""
 
     def __init__(self, cycle: Cycle, gangs: Sequence[int]) -> None:
         self.cycle = cycle
@@ -118,7 +118,7 @@ class PendingOrder:
         """By root queue."""
 
     def served(self, gang: int) -> None:
-        """The gang got its place: it does not wait any more."""
+        """Remove a gang that was placed."""
         queue = self.cycle.snapshot.gangs.queue[gang]
         if gang in self._by_queue.get(queue, ()):
             del self._by_queue[queue][gang]
@@ -128,7 +128,7 @@ class PendingOrder:
         self._use_changed(queue)
 
     def changed(self, gangs: Iterable[int]) -> None:
-        """These gangs lost or got pods: their queues use something else, and those that wait request something else."""
+        """Drop what is cached of gangs that lost or got pods: the use of their queues and their requests changed."""
         for gang in gangs:
             queue = self.cycle.snapshot.gangs.queue[gang]
             if gang in self._by_queue.get(queue, ()):
@@ -143,7 +143,7 @@ class PendingOrder:
             self._below.pop(queue, None)
 
     def leaf(self, queue: int) -> LeafOrder:
-        """The order of a leaf queue as it is without any supposed eviction."""
+        """Return the order of a leaf queue without tentative evictions."""
         known = self._leaves.get(queue)
         if known is None:
             cycle = self.cycle
@@ -153,8 +153,8 @@ class PendingOrder:
         return known
 
     def turn(self, leaf: int, at: int, request: Triple) -> Sequence[Turn]:
-        """When a gang with this request, at this position of a leaf queue, is popped from the leaf and from each queue
-        above it: by these turns siblings go."""
+        """Return when a gang with this request, at this position of a leaf queue, is popped from the leaf and from each
+        of its ancestors; siblings are ordered by these turns."""
         of_root = self._turns.setdefault(self.cycle.snapshot.queues.paths[leaf][-1], {})
         known = of_root.get((leaf, at, request))
         if known is None:
@@ -178,7 +178,7 @@ class PendingOrder:
         return turns
 
     def prepare(self, leaves: Iterable[int]) -> None:
-        """Work out what simulations with victims in these leaf queues need, before anything is supposed."""
+        """Compute what simulations with victims in these leaf queues need, before any tentative eviction."""
         queues = self.cycle.snapshot.queues
         for leaf in leaves:
             self.leaf(leaf)

@@ -1,8 +1,7 @@
-"""Where pods are at this moment of a cycle, as arrays, and how many of some pods are in each domain of nodes.
+"""The current nodes of pods as arrays, and counts of selected pods per domain of nodes.
 
-For rules that count neighbours: host ports, pod affinity, storage. Nothing here is undone, it is read again: the trial
-logs every pod that moved, in either direction, so an answer is always that of the trial as it stands, and a reader
-pays for what changed since it last looked.
+For rules that count pods: host ports, pod affinity, storage. Nothing here is journaled: the trial logs every pod that
+moved, also by undo, and the arrays are updated from that log on each read.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Move(NamedTuple):
 
 
 class PodLocations:
-    """Node row of every pod that has or awaits a place (`present`), or is about to give one up (`leaving`); else -1."""
+    """By pod the node row where it runs or is placed (`present`), and the one it is leaving (`leaving`); else -1."""
 
     present: Rows
     leaving: Rows
@@ -139,7 +138,7 @@ class PodCounts:
         if version == self._version:
             return
         if version - self._version > len(self.pods):
-            self._count_all(version)  # few pods, long not asked for: they take less time than all that moved
+            self._count_all(version)  # counting few pods is faster than reading many moves
             return
         moves = self.where.moves[self._version : version]
         for at in np.flatnonzero(self.includes([move.pod for move in moves])).tolist():

@@ -52,7 +52,7 @@ class SubGroupSet:
 
     @property
     def needs_all(self) -> bool:
-        """Whether it could spare none of its sub-groups, at any level."""
+        """Whether it needs all of its sub-groups, at every level."""
         below = (child.needs_all for child in self.children if isinstance(child, SubGroupSet))
         return self.threshold >= len(self.children) and all(below)
 
@@ -76,7 +76,7 @@ class GangTable:
     trees: Mapping[int, SubGroupSet]
     """Only gangs whose tree is more than one podset named `default` without constraints."""
     first_podset: Sequence[int]
-    """Podsets of a gang are neighbours; one more than gangs."""
+    """By gang the row of its first podset; podsets of a gang are adjacent. One entry more than gangs."""
     podset_gang: Rows
     podset_min: Sequence[int]
     pod_order: Sequence[int]
@@ -99,7 +99,7 @@ class GangTable:
     with_conditions: Sequence[int] = ()
     """Gangs with a scheduling condition in their status."""
     lookup: Lookup | None = field(default=None, repr=False)
-    """Rows by name, where the cache keeps them; without it they are collected when first asked for."""
+    """Rows by name, if the cache keeps them; None: collected on first use."""
     _created: dict[int, float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -126,12 +126,12 @@ class GangTable:
         return [group.metadata.namespace for group in self.objects]
 
     def queue_name(self, row: int) -> str:
-        """As the group states it, whether the queue exists or not."""
+        """Return the queue that the PodGroup names, whether it exists or not."""
         name: str = self.objects[row].spec.queue
         return name
 
     def created(self, row: int) -> float:
-        """When it was made, in seconds since the epoch."""
+        """Return the creation time in seconds since the epoch; 0 if it has none."""
         found = self._created.get(row)
         if found is None:
             at = self.objects[row].metadata.creation_timestamp
@@ -173,7 +173,7 @@ def last_start(group: Any) -> float | None:
 
 @lru_cache(maxsize=1 << 17)
 def _instant(text: str) -> float | None:
-    """Seconds since the epoch; None where it cannot be read. Cycle after cycle asks for the same ones."""
+    """Return seconds since the epoch; None: unreadable. Cached, as every cycle reads the same texts."""
     try:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
     except ValueError:
@@ -181,7 +181,7 @@ def _instant(text: str) -> float | None:
 
 
 class GangColumns:
-    """Lists of a GangTable as columns, for questions about all gangs at once; each is made when first asked for."""
+    """The lists of a GangTable as arrays; each is made on first use."""
 
     def __init__(self, table: GangTable) -> None:
         self._queue, self._priority, self._preemptible = table.queue, table.priority, table.preemptible

@@ -38,11 +38,11 @@ class SchedulerParams:
     """Snapshots contain the images of nodes, for the plugin `imagelocality`."""
     dra_enabled: bool = True
     nvfractions: bool = False
-    """The GPU sharing mode NvFractions: shares go only to nodes that report to be ready for them."""
+    """The GPU sharing mode NvFractions: shared requests go only to nodes that report that they are ready for them."""
 
     @property
     def pool_label(self) -> tuple[str, str | None]:
-        """The label of node pools and what objects of ours have there; without pools one that no object has."""
+        """The node-pool label and its value on objects of this scheduler (None: absent); without pools ("", None)."""
         return (self.node_pool_key, self.node_pool or None) if self.partitioned else ("", None)
 
     @property

@@ -1,4 +1,4 @@
-"""The result of a cycle as values: all that a scheduler writes, shows or waits for. Nothing else leaves the engine.
+"""The result of a cycle as values: all that a scheduler writes, shows or waits for. The engine returns nothing else.
 
 Statistics and queue figures are for metrics and reports: no decision depends on them.
 """
@@ -20,11 +20,11 @@ class SearchResult(StrEnum):
 
     SOLVED = "solved"
     UNSOLVED = "unsolved"
-    """Nothing was found: by one generator; of a whole search: arithmetic ruled it out before any generator ran."""
+    """A generator found no victims; as the result of a whole search: a bound ruled it out before any generator ran."""
     VALIDATOR_REJECTED = "validator_rejected"
     """The evictions would have made enough room, but none of them was justified."""
     GENERATORS_EXHAUSTED = "generators_exhausted"
-    """Every generator came to its end, or to the end of its own budget."""
+    """Every generator was exhausted, or its own time budget was."""
     NO_GENERATOR = "no_generator"
     DEADLINE_EXHAUSTED = "deadline_exhausted"
     NOT_ATTEMPTED = "not_attempted"
@@ -59,7 +59,7 @@ class GeneratorStatistics:
 
 @dataclass(frozen=True)
 class SearchStatistics:
-    """One gang's search. `reduced_budget`: its action had less time left than a gang may search."""
+    """One gang's search. `reduced_budget`: its action had less time left than the budget of one gang."""
 
     action: str
     result: SearchResult
@@ -75,7 +75,7 @@ class ActionStatistics:
     tried: int = 0
     """Gangs it tried to place."""
     started: int = 0
-    """Gangs that got a place by it, and had none by an earlier action."""
+    """Gangs that it placed and no earlier action had placed."""
     budget_exhausted: bool = False
     """Whether a search had less time, or none, because the action's budget was spent."""
 
@@ -132,7 +132,7 @@ class Nomination:
 
 @dataclass(frozen=True)
 class Evict:
-    """Delete a pod so that another workload, or the pod itself elsewhere, can have its place."""
+    """Delete a pod, so that another workload can use its resources, or that the pod restarts on another node."""
 
     pod: Key
     gang: Key
@@ -142,13 +142,13 @@ class Evict:
     victims: int
     """How many pods the same decision evicts."""
     moves_to: str = ""
-    """The node the pod itself is meant for next, where it moves."""
+    """The node that the pod is nominated to next, if it moves; else empty."""
     heir: Key | None = None
-    """The gang that has the place now, where the evictor lost it again in the same cycle."""
+    """The gang placed on the freed resources instead, if the evictor lost them again in the same cycle."""
 
 
 class QueueDetails(msgspec.Struct, frozen=True):
-    """The figures of a queue that is full, by which a gang was refused."""
+    """The figures of a queue whose limit or quota a gang would exceed."""
 
     name: str
     requested: Triple
@@ -171,7 +171,7 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class Category(StrEnum):
-    """What kind of thing a workload waits for. The first of these that holds is the one that matters."""
+    """What a workload waits for. If several apply, the first one dominates."""
 
     MISCONFIGURED = "misconfigured"
     NOT_READY = "not ready"
@@ -184,7 +184,7 @@ class Category(StrEnum):
 
 
 class Dominant(msgspec.Struct, frozen=True):
-    """The one reason to show where there is place for one: its token, its category and the text."""
+    """The dominant reason of a verdict, for displays that show one: token, category and text."""
 
     token: str
     category: Category
@@ -198,7 +198,7 @@ class ActionVerdict(msgspec.Struct, frozen=True):
     code: str
     message: str
     found: int = 0
-    """Of a gang that allocate tried: for how many pods there was a place, of how many it `needed`; 0 of 0: unknown."""
+    """For a gang that allocate tried: for how many pods nodes were found, of how many `needed`; 0 of 0: unknown."""
     needed: int = 0
 
 
@@ -210,9 +210,9 @@ class Verdict(msgspec.Struct, frozen=True):
     message: str
     pods: Mapping[Key, str] = msgspec.field(default_factory=dict)
     not_ready: str = ""
-    """Why the gang cannot be tried at all: it has too few pods; empty where it can."""
+    """Why the gang has too few pods to be tried; empty: it has enough."""
     has_place: bool = False
-    """Whether some of its pods have a node: then the gang as a whole is not unschedulable."""
+    """Whether some of its pods have a node; then the gang as a whole is not unschedulable."""
     actions: tuple[ActionVerdict, ...] = ()
     """The result of each configured action, in the order in which they ran."""
     dominant: Dominant | None = None
@@ -243,15 +243,15 @@ class Plan:
     verdicts: tuple[Verdict, ...] = ()
     timestamps: tuple[Timestamp, ...] = ()
     pending: int = 0
-    """Our pods that stay without a node."""
+    """Number of this scheduler's pods that stay without a node."""
     stale: Mapping[Key, str] = field(default_factory=dict)
     """Gangs that run below their minimum, and the message for each."""
     core_pods: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
     """Semi-preemptible gangs -> the names of the pods that cannot be evicted, sorted."""
     cleared: tuple[Key, ...] = ()
-    """Gangs that do not wait any more and still show a condition from when they did."""
+    """Gangs that are no longer pending and still have an unschedulable condition."""
     deadline: float | None = None
-    """The next instant at which time alone may change the decision; None: nothing depends on time."""
+    """The next instant at which time alone may change a decision; None: no decision depends on time."""
     queues: tuple[QueueFigures, ...] = ()
     actions: Mapping[str, ActionStatistics] = field(default_factory=dict)
     """Statistics of each action, in the order in which they ran."""

@@ -19,7 +19,7 @@ from pykai.model.resources import GPU, Column, Rows, freeze
 from pykai.model.status import Status
 
 MANY_WAIT = 32
-"""Many pods wait where they are more than this part of all."""
+"""A cycle has many pending pods if more than one in this many is pending."""
 
 
 Key = tuple[str, str]
@@ -79,11 +79,11 @@ class PodClass:
     """Rows with a request above zero, the GPU row left out for shared GPUs."""
     overhead: Mapping[int, float] = field(default_factory=dict)
     claims: tuple[Hashable, ...] = ()
-    """What distinguishes its claims for devices, in the order of the template."""
+    """The identities of its claims for devices, in the order of the template."""
     compute_mode: int = 0
-    """How it shares the processors of a device; pods of different modes never share one."""
+    """How it shares the processors of a device; pods of different modes never share a device."""
     demand: Sequence[tuple[int, float]] = field(init=False)
-    """Rows and amounts of what it must find free, shared devices left out; GPUs first: they are scarce."""
+    """Resource rows and amounts that it must find free, without shared devices; GPUs first, as they are scarce."""
 
     def __post_init__(self) -> None:
         request, rows = self.request.tolist(), self.dims.tolist()
@@ -113,7 +113,7 @@ class PodTable:
     classes: Sequence[PodClass]
     klass: Rows
     gang: Rows
-    """-1: not ours to schedule (another scheduler's, or without a PodGroup)."""
+    """-1: not scheduled by this scheduler (it belongs to another one, or has no PodGroup)."""
     podset: Rows
     """-1: no gang, or its sub-group does not exist."""
     status: Rows
@@ -123,9 +123,9 @@ class PodTable:
     """The objects.kinds.Pod behind each row, for order labels, reasons and writers."""
     gpu_groups: Mapping[int, tuple[str, ...]]
     reservation: Mapping[int, str]
-    """Reservation pods that are needed -> the shared device."""
+    """Reservation pods whose device is shared -> the device."""
     foreign: frozenset[int]
-    """Active pods of other schedulers that are not our utility pods."""
+    """Active pods of other schedulers, without KAI's own utility pods."""
     group_modes: Mapping[tuple[int, str], int] = field(default_factory=dict)
     """Node and shared device -> its compute mode, where pods of several modes are known."""
     nominated: frozenset[int] = frozenset()
@@ -133,7 +133,7 @@ class PodTable:
     background: frozenset[int] = frozenset()
     """Pods of gangs with the label of background pods."""
     lookup: Lookup | None = field(default=None, repr=False)
-    """Rows by name, where the cache keeps them; without it they are collected when first asked for."""
+    """Rows by name, if the cache keeps them; None: collected on first use."""
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -144,7 +144,7 @@ class PodTable:
 
     @cached_property
     def many_wait(self) -> bool:
-        """Whether so many pods wait that a cycle will read most of what there is, pod by pod."""
+        """Whether so many pods are pending that a cycle will read most entries one by one."""
         return MANY_WAIT * int((self.status == Status.PENDING).sum()) > len(self.objects)
 
     @cached_property

@@ -19,12 +19,11 @@ Column = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 Cells = MutableSequence[int]
-"""A column of whole numbers to be read and written one at a time; it does not grow."""
+"""A column of integers that is read and written one at a time and has a fixed length."""
 
 
 def cells(column: Rows, often: bool) -> Cells:
-    """The column itself, one number at a time, or a list of it where that is done `often`: a list is read faster, but
-    has to be made of all of them first."""
+    """Return a view of the column or, if it is read `often`, a list: faster to read, but it must be built first."""
     return cast(Cells, column.tolist() if often else memoryview(cast(Any, column)))
 
 
@@ -32,20 +31,20 @@ Array = TypeVar("Array", bound=NDArray[Any])
 
 
 def frozen(array: Array) -> Array:
-    """The same array, not to be written to any more."""
+    """Return the same array, made read-only."""
     array.flags.writeable = False
     return array
 
 
 def fixed(column: NDArray[Any], often: bool) -> Sequence[Any]:
-    """A column to be read one value at a time, by its memory or, where that is done `often`, as a tuple."""
+    """Return a read-only view of the column or, if it is read `often`, a tuple."""
     return tuple(column.tolist()) if often else cast(Sequence[Any], memoryview(cast(Any, frozen(column))))
 
 
 def freeze(table: object) -> None:
-    """Make the fields of a frozen dataclass read-only, too: arrays, mappings and lists, those in a list included.
+    """Make the arrays, mappings and lists in the fields of a frozen dataclass read-only, also those within lists.
 
-    What a table derives for itself, in fields with an underscore, is its own matter.
+    Fields with a leading underscore, which cache derived values, stay mutable.
     """
     for name in _public_fields(cast(Any, type(table))):
         value = getattr(table, name)
@@ -95,7 +94,7 @@ class ResourceSpace:
         return len(self.names)
 
     def with_names(self, names: Iterable[str]) -> ResourceSpace:
-        """A space that has rows for these resources, too; itself where they are known."""
+        """Return a space with rows for these resources as well; itself if it has them."""
         new = [name for name in dict.fromkeys(names) if name not in self.rows]
         if not new:
             return self

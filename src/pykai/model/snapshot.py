@@ -1,8 +1,8 @@
-"""One read-only picture of the cluster: what `decide` is given.
+"""A read-only snapshot of the cluster: the input of `decide`.
 
-Nodes are columns with rows in name order: the first maximum of a score row is the tie rule "name ascending". Their
-table outlives its snapshot: it stays the same one as long as the nodes say the same. Queues are a forest, parents by
-row, with resources cpu (milli), memory (bytes), gpu (devices).
+Node rows are in name order, so that the first maximum of a score column breaks ties by name. Successive snapshots share
+one node table as long as the nodes are unchanged. Queues are a forest, parents by row, with resources cpu (milli),
+memory (bytes), gpu (devices).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Fact = TypeVar("Fact")
 
 
 CORDONED = "node is unschedulable"
-"""Of the reasons why a node takes no pods the one that a pod may tolerate."""
+"""The only reason in `NodeTable.conditions` that a pod may tolerate."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +40,14 @@ class NodeTable:
     cpu_only: Mask
     ready: Mask
     conditions: Sequence[tuple[str, ...]]
-    """Why a node takes no pods (unschedulable, NotReady, pressure), empty where it does."""
+    """By node why it takes no pods (unschedulable, NotReady, pressure); empty where it does."""
     fractions: Sequence[str]
-    """Why a node takes no shares of GPUs, empty where it does; no entries where that is not asked for."""
+    """By node why it takes no shared GPU requests, empty where it does; no entries if all nodes do."""
     labels: Sequence[Mapping[str, str]]
     taints: Sequence[Sequence[Any]]
     """objects.kinds.Taint of each."""
     images: Sequence[Any] = ()
-    """The images of each as JSON (`status.images`); no entries where no plugin reads them."""
+    """By node its images as JSON (`status.images`); no entries if no plugin reads them."""
     _facts: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -57,8 +57,8 @@ class NodeTable:
         return len(self.names)
 
     def derived(self, function: Callable[..., Fact], *about: Any) -> Fact:
-        """What a pure function makes of this table, and of what else it is asked `about`; computed when first asked
-        for. It must not look at resources that no node has: pods add rows for them."""
+        """Return `function(table, *about)`, cached. The function must be pure, and must not read rows of resources that
+        no node has: snapshots that differ in those share the cache."""
         key = (function, *about)
         if key not in self._facts:
             self._facts[key] = function(self, *about)
@@ -87,7 +87,7 @@ class QueueTable:
     paths: Sequence[tuple[int, ...]]
     """The queue itself, its parent, ... up to the root."""
     left_out: Mapping[str, str]
-    """Queues that are no rows here -> the queue above them that does not exist; empty: they are above themselves."""
+    """Queues without a row -> their ancestor that does not exist; empty: their parents form a cycle."""
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -126,7 +126,7 @@ class ClusterObjects:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """Tables, parameters and the moment it was taken (seconds since the epoch). Nothing in it can be written to."""
+    """Tables, parameters and the time it was taken (seconds since the epoch), all read-only."""
 
     space: ResourceSpace
     nodes: NodeTable
@@ -150,7 +150,7 @@ class Snapshot:
         freeze(self)
 
     def derived(self, function: Callable[[Snapshot], Fact]) -> Fact:
-        """What a pure function makes of this snapshot, computed when first asked for."""
+        """Return `function(snapshot)`, cached; the function must be pure."""
         if function not in self._facts:
             self._facts[function] = function(self)
         fact: Fact = self._facts[function]
