@@ -38,7 +38,7 @@ MOST_IN_TURN = 512
 
 @dataclass
 class Search:
-    """One gang's search along a order of victims."""
+    """One gang's search along an order of victims."""
 
     cycle: Cycle
     cause: Cause

@@ -1,4 +1,4 @@
-"""Fair shares: how much of the cluster each queue of the tree may call its own.
+"""Fair shares: how much of the cluster each queue of the tree is entitled to.
 
 A *pool* is one resource of one parent (or of the cluster): its children divide it, independently of every other pool.
 Each child first takes its quota, as far as it wants it; the surplus goes to the children that want more, priority by

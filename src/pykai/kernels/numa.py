@@ -1,9 +1,8 @@
 """Arithmetic of NUMA zones: which zones of many nodes hold a request, and what it takes from each.
 
 Blocks are [zone, resource, node], requests [resource, node], masks [zone, node]; zones a node does not have are zero.
-What a zone has available is never below 0 here: `align` takes a zone that holds more than it should as full.
-A policy answers with the zones it would use on each node: none at all means that the request cannot be aligned there.
-A request for nothing goes to the first zone.
+Available amounts are never below 0 here: `align` treats an overcommitted zone as full. A policy returns the zones it
+uses on each node: no zone means that the request cannot be aligned there. An empty request gets the first zone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The slow, obvious twins of the kernels: one queue, one node, one number at a time.
 
-Tests hold every kernel against its twin here. Nothing in the product calls this file; read it to learn what a kernel
-computes, and keep it free of every trick.
+Tests compare every kernel with its twin here. No product code calls this module; read it to learn what a kernel
+computes, and keep it free of optimizations.
 """
 
 from __future__ import annotations

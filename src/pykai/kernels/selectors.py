@@ -1,8 +1,8 @@
-"""Label selectors of Kubernetes, asked of one set of labels or of thousands at once.
+"""Label selectors of Kubernetes, evaluated for one set of labels or for thousands at once.
 
-Ten thousand nodes carry a few distinct values of a label, so a label becomes a column of value codes and a
-requirement a comparison of codes. The functions on one set of labels (`meets`, `selects`) are the plain reading of
-the same rules, and the twin the tests compare with.
+Ten thousand nodes have a few distinct values of a label, so a label becomes a column of value codes and a requirement a
+comparison of codes. The functions on one set of labels (`meets`, `selects`) are the plain version of the same rules,
+and the twin that tests compare with.
 
 Invariants: a missing label is code 0; it meets NotIn and DoesNotExist and nothing else. A requirement whose operator
 is unknown, or that compares the size of a value that is no integer, matches nothing.

@@ -1,8 +1,8 @@
-"""Taints of nodes, asked of one list of tolerations at once.
+"""Which taints of all nodes a list of tolerations does not tolerate.
 
-Ten thousand nodes carry a few distinct taints, or each node one of its own, as where every team has its nodes. So each
-distinct taint is looked at once for each toleration, as codes of its key, value and effect. `tolerates` is the plain
-reading of the same rules, and the twin the tests compare with.
+Ten thousand nodes have a few distinct taints, or one each where every team has its own nodes. So each distinct taint is
+compared once with each toleration, as codes of its key, value and effect. `tolerates` is the plain version of the same
+rules, and the twin that tests compare with.
 """
 
 from __future__ import annotations

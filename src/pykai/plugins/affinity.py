@@ -33,7 +33,7 @@ NOT_NEAR = "node(s) didn't match pod affinity rules"
 NOT_APART = "node(s) didn't match pod anti-affinity rules"
 REPELLED = "node(s) didn't satisfy existing pods anti-affinity rules"
 PREFERENCE = 1_000_000.0
-"""What one unit of weight is worth among the other scores."""
+"""Score per unit of weight."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 Weighted = tuple[int, PodTerm]
 """A preferred term with its weight, negative for anti-affinity."""
@@ -205,15 +205,15 @@ class TermCounts:
 # ------------------------------------------------------------------------------------------------------- required terms
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """What a class requires of its neighbours, and they of it, as counts of the pods each rule selects."""
+    """The required (anti-)affinity of a class, and of other pods against it, as counts of pods by rule."""
 
     near: tuple[PodCounts, ...]
     """Pods that match all required affinity terms, per topology key."""
     apart: tuple[PodCounts, ...]
     repelled: tuple[PodCounts, ...]
-    """But for those of `apart`: pods of one kind that keep away from each other say so twice."""
+    """Pods whose anti-affinity selects the class, without counts that are in `apart` as well."""
     starts_alone: bool
-    """The class matches its own terms: the first of its kind may go anywhere."""
+    """The class matches its own terms: its first pod may be placed in any domain."""
 
     def near_enough(self) -> Mask:
         """Nodes with all required neighbours or, for the first of its kind, those that are in some domain."""

@@ -1,7 +1,7 @@
 """Which pods are background pods: those that a label selector picks, by default `kai.scheduler/background=true`.
 
-Pods with the default label are known to the cache, so that a cluster without any costs nothing. Another selector is
-asked of every pod of ours in every cycle.
+The cache collects pods with the default label, so that a cluster without any costs nothing. Another selector is
+evaluated for every pod of this scheduler in every cycle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TERM = re.compile(r"(?P<absent>!)?(?P<key>[A-Za-z0-9._/-]+)(?:(?P<operator>==?|
 
 @dataclass(frozen=True)
 class BackgroundPods:
-    """Pods that use what is idle and leave as soon as a workload can use their place."""
+    """Pods that use idle capacity and are evicted as soon as a workload can use it."""
 
     selector: LabelSelector | None = None
     """None: those with the default label."""

@@ -2,11 +2,11 @@
 
 A budget allows what its status says (`disruptionsAllowed`), and never more than the healthy pods it selects exceed
 `desiredHealthy`: pods that are leaving, or were evicted a moment ago, no longer count as healthy here, so that an
-eviction uses the budget up before its status shows it. A status of an older spec allows nothing. Where no controller
-ever wrote a status (a simulation, a file) the spec is taken by its word.
+eviction uses the budget up before its status shows it. A status of an older spec allows nothing. Without a status, as
+in simulations and files, the allowance is computed from the spec.
 
-Every pod that is evicted counts, also one that gets another place. A pod that is not ready counts for nothing where the
-budget is met, or says `unhealthyPodEvictionPolicy: AlwaysAllow`, as for the eviction API.
+Every evicted pod counts, also one that moves. As in the eviction API, a pod that is not ready does not count if the
+budget is met, or states `unhealthyPodEvictionPolicy: AlwaysAllow`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _amount(text: int | str, of: int) -> int:
 
 @dataclass(frozen=True)
 class DisruptionBudgets:
-    """Victims per PodDisruptionBudget are at most what it allows; `preference`: unless nothing else helps."""
+    """Victims per PodDisruptionBudget are at most what it allows; `preference`: ignored if no other search succeeds."""
 
     preference: bool = False
 
@@ -119,7 +119,7 @@ class DisruptionBudgets:
         return bool(cycle.snapshot.objects.disruption_budgets)
 
     def may_evict(self, cycle: Cycle, action: str, gang: int, victim: int) -> bool:
-        """Not a gang that goes whole where a budget allows less, nor one of which no pod may go."""
+        """Whether budgets allow evicting the whole gang or, if it has surplus, at least one of its pods."""
         trial, gangs = cycle.trial, cycle.snapshot.gangs
         of_pod = cycle.snapshot.derived(Budgets).of_pod
         pods = [pod for pod in gangs.pods(victim) if trial.status[pod] in ACTIVE_ALLOCATED]
@@ -151,5 +151,5 @@ class DisruptionBudgets:
 
 
 def _blocked(_: Cycle) -> dict[int, set[str]]:
-    """Gang -> budgets that kept others from being evicted for it in this cycle."""
+    """Return the map of gangs to the budgets that prevented evictions for them in this cycle."""
     return {}

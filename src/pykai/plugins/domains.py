@@ -1,4 +1,4 @@
-"""What room the nodes and domains of a topology have for pods that go together, kept up to date while pods are placed.
+"""How many pods of a group the nodes and domains of a topology can take, updated while pods are placed.
 
 A placement touches few nodes of few domains. Figures per node follow the trial's list of touched nodes instead of being
 computed anew for every gang, and so do their sums per domain, and the order in which domains are tried: what one gang
@@ -63,7 +63,7 @@ class Depths:
 
 
 def depths(topologies: Mapping[str, Sequence[str]], requirement: TopologyRequirement, sub_group: str) -> Depths:
-    """Where the levels are that a constraint of a sub-group names; without a name it is the whole workload's."""
+    """Return the depths of the levels that a constraint names; `sub_group` empty: the constraint of the workload."""
     if requirement.topology not in topologies:
         raise ConstraintError(f"Requested topology {requirement.topology} does not exist")
     if not requirement.required and not requirement.preferred:
@@ -257,7 +257,7 @@ class DomainUsage:
         self._rooms: dict[tuple[int, Kind], DomainRoom] = {}
 
     def room(self, request: GroupRequest, deepest: int) -> DomainRoom:
-        """The up-to-date room for an request."""
+        """Return the up-to-date room for a request."""
         room = self._rooms.get((deepest, request.kind))
         if room is None:
             if len(self._rooms) >= ROOMS_KEPT:
@@ -327,7 +327,7 @@ class Candidates:
 
     @classmethod
     def of(cls, usage: DomainUsage, request: GroupRequest, wanted: Depths) -> Candidates:
-        """The up-to-date domains of a usage for an request."""
+        """Return the up-to-date domains of a usage for a request."""
         known = usage.views.get((request, wanted))
         if known is None:
             known = usage.views[request, wanted] = cls(usage, request, wanted)
@@ -358,14 +358,14 @@ class Candidates:
         return np.array(self._room.sums[depth][1:]).reshape(len(self._wants), self.layout.tree.count(depth))
 
     def holds(self, depth: int, domain: int) -> bool:
-        """Whether a domain has room for everybody."""
+        """Whether a domain has room for all the pods."""
         if self.request.uniform:
             return self._room.sums[depth][0][domain] >= self.request.count
         return self.order.tight[depth][domain] <= 1
 
     def fitting(self, depth: int, at: int = 0, domain: int = 0) -> Iterator[int]:
-        """The domains of a depth with room for everybody, from left to right; of those in a domain at another depth,
-        which has room itself."""
+        """Yield the domains of a depth with room for all the pods, from left to right, within a domain of depth `at`
+        that has room itself."""
         if at == depth:
             yield domain
             return

@@ -1,8 +1,8 @@
-"""What must hold for a pod before any node is considered, as one refusal: it fits some node when empty, its ConfigMaps
-and claims exist.
+"""Conditions on a pod before any node is filtered, as one gate: it fits on some empty node, its ConfigMaps and claims
+exist.
 
-A condition is about the class of a pod, not the pod: what one pod of a class passed, all of them pass. None of these
-conditions changes when a pod is evicted, so every refusal is lasting.
+A condition depends on the class only: if one pod of a class passes, all do. Evictions change none of them, so every
+refusal is lasting.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STORAGE = ("storage", "ephemeral-storage")
 
 
 class Condition(Protocol):
-    """One thing that must hold; `name` is how it appears in the refusal, `token` what kind of reason it is."""
+    """One condition; `name`: its name in the refusal, `token`: the kind of reason."""
 
     @property
     def name(self) -> str: ...
@@ -36,7 +36,7 @@ class Condition(Protocol):
     def token(self) -> str: ...
 
     def problem(self, cycle: Cycle, pod: int) -> str | None:
-        """What is wrong, in one sentence without the full stop; None where nothing is."""
+        """Return what is wrong, as one sentence without the full stop; None: the condition holds."""
         ...
 
 
@@ -69,7 +69,7 @@ def _passed_classes(_: Cycle) -> set[int]:
 
 @dataclass(frozen=True)
 class MaxNodePoolResources:
-    """Some node of the pool, if empty, has as much as the pod asks for: of each resource for itself."""
+    """Some node of the pool has enough allocatable for the pod, checked for each resource separately."""
 
     name: str = "MaxNodePoolResources"
     token: ClassVar[str] = Token.TOO_LARGE

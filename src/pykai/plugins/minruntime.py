@@ -1,13 +1,12 @@
 """Minimum run times: how long a workload runs undisturbed after it started.
 
-Queues may set one time against preemption (inside a queue) and one against reclaim (between queues); what a queue
-leaves open its ancestors decide, and last the configured default. For reclaim by the `lca` method the subtree that
-competes decides: the branch of the victim just below the lowest queue it shares with the reclaimer. So all workloads
-of a department are equally protected against another department, whatever its teams agreed among themselves.
+Queues may set one time against preemption (within a queue) and one against reclaim (between queues); unset values are
+inherited from the ancestors, then from the configured default. For reclaim by the `lca` method the value is resolved
+from the victim's ancestor just below the lowest queue it shares with the reclaimer. So all workloads of a department
+are equally protected against another department, whatever its teams set.
 
-A protected workload may still lose pods it holds beyond its minimum: elastic ones stay candidates, and a scenario is
-checked against each pod set's minimum before it is carried out. Pods on their way out do not count: what others took
-earlier in the cycle is no surplus any more.
+A protected workload may still lose pods beyond its minimum: elastic gangs stay candidates, and a scenario is validated
+against the minimum of each podset. Releasing pods do not count as surplus.
 
 Times are in seconds; queues are rows of the queue table.
 """
@@ -148,7 +147,7 @@ class MinRuntime:
         return _has_surplus(cycle, victim)
 
     def may_evict_column(self, cycle: Cycle, action: str, gang: int, victims: Rows) -> Mask:
-        """The same of many."""
+        """Return `may_evict` for many gangs."""
         gangs, runtimes = cycle.snapshot.gangs, cycle.state(self._runtimes)
         queues, of_queue = np.unique(gangs.columns.queue[victims], return_inverse=True)
         if action == "preempt":

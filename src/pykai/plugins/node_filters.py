@@ -1,8 +1,8 @@
-"""Which nodes can take a class of pods at all, whatever runs on them.
+"""Filters: which nodes are feasible for a class of pods, whatever runs on them.
 
-Every filter yields reasons with the nodes they hold for. What a filter has to know of the nodes is worked out once for
-as long as they stay as they are, by distinct value: ten thousand nodes have a few taint lists and a few values of a
-label. Reasons name no pod and no node, so that equal ones add up to one line over the whole cluster.
+Every filter yields reasons with masks of the nodes they apply to. Facts about nodes are computed once while the nodes
+are unchanged, by distinct value: ten thousand nodes have a few taint lists and a few values of a label. Reasons name no
+pod and no node, so that equal ones add up to one line for the cluster.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def not_ready(nodes: NodeTable) -> list[Rejection]:
 
 @dataclass(frozen=True)
 class Taints:
-    """A pod must tolerate every taint that keeps pods away."""
+    """A pod must tolerate every taint with effect NoSchedule or NoExecute."""
 
     def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
         tolerations: Sequence[Toleration] = pod_class.template.tolerations
@@ -167,13 +167,13 @@ class Taints:
 
 
 def untolerated_nodes(snapshot: Snapshot, tolerations: Sequence[Toleration]) -> Mask | None:
-    """The nodes with a taint that keeps pods away which do not tolerate it; None: no node has one."""
+    """Return the nodes with a NoSchedule or NoExecute taint that is not tolerated; None: no node has such a taint."""
     taints = snapshot.nodes.derived(repelling_taints)
     return None if taints.empty else taints.untolerated(tolerations) > 0
 
 
 def repelling_taints(nodes: NodeTable) -> TaintTable:
-    """Taints that keep pods away."""
+    """Return the taints with effect NoSchedule or NoExecute."""
     return TaintTable(nodes.taints, ("NoSchedule", "NoExecute"))
 
 
@@ -226,10 +226,10 @@ class WorkerRole:
 # --------------------------------------------------------------------------------------------------------- queue limits
 @dataclass(frozen=True)
 class NodeQuota:
-    """On this node the pod must not take its queues beyond limit or, where it cannot be evicted, quota.
+    """On the node the pod must not exceed the limits of its queues or, if it is non-preemptible, their quotas.
 
-    A request for GPU memory is a different part of a GPU on every kind of node, so the check before placement can only
-    use the most favourable one. Here it is done with the node at hand.
+    A request for GPU memory is a different fraction of a GPU on each kind of node, so the check before placement uses
+    the smallest one. This filter uses that of the node.
     """
 
     def open(self, cycle: Cycle) -> QuotaByDevice | None:

@@ -1,8 +1,8 @@
 """nominatednode: the nodes that pods are nominated to (`status.nominatedNodeName`).
 
-A pod of ours prefers the node that it is nominated to. A waiting pod of another scheduler is nominated to the node
-where that scheduler makes room for it: what it requests there, and its host ports, are kept from pods whose priority is
-not higher, as kube-scheduler keeps them for its own.
+A pod of this scheduler prefers the node that it is nominated to. The resources and host ports that a pending pod of
+another scheduler requests are reserved on its nominated node against pods of the same or lower priority, as
+kube-scheduler reserves them for its own pods.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def reservations(snapshot: Snapshot) -> dict[int, list[Reservation]]:
 
 @dataclass(frozen=True)
 class ReservedForOthers:
-    """Nodes where the pod would take what a pod of another scheduler, of its priority or a higher one, waits for."""
+    """Rejects nodes where the pod would take what is reserved for nominated pods of other schedulers."""
 
     def open(self, cycle: Cycle) -> Reserved | None:
         return Reserved(cycle) if cycle.snapshot.derived(reservations) else None

@@ -1,8 +1,8 @@
-"""numa: pods whose CPUs, memory and devices should sit together in NUMA zones. Opt-in.
+"""numa: aligns the CPUs, memory and devices of pods in NUMA zones. Opt-in.
 
-Two accounts are kept per zone: what will be available once all pods that leave are gone, by which nodes are judged, and
-what is available now, by which a pod starts at once or waits. Records of where pods sit come from the node; what this
-cycle chooses is a prediction that goes into the bind.
+Two accounts are kept per zone: what will be available once all releasing pods are gone, by which nodes are filtered,
+and what is available now, by which a pod starts at once or waits. The zones of running pods are reported by the node;
+the zones that a cycle chooses are a prediction that goes into the bind.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FRESH = (Status.ALLOCATED, Status.PIPELINED)
 
 @dataclass(frozen=True)
 class Numa:
-    """`ignored` resources do not count; `reconstruct`: what is free follows from who sits where, not from reports."""
+    """`ignored`: resources that do not count; `reconstruct`: compute free amounts from pods, not from node reports."""
 
     ignored: frozenset[str] = frozenset()
     reconstruct: bool = True
@@ -82,7 +82,7 @@ class Held(NamedTuple):
 
 @dataclass
 class View:
-    """A class on all nodes with zones: what it asks for, where it can be aligned, over how many zones."""
+    """A class on all nodes with zones: its demand, where it can be aligned, and over how many zones."""
 
     demand: ZoneDemand
     fits: Mask
@@ -107,7 +107,7 @@ class ZoneAccounts(NodeResourceState):
 
     # ------------------------------------------------------------------------------------------------- questions
     def concerns(self, pod_class: PodClass) -> bool:
-        """Whether zones matter to the class, or its pods have something of them to give up."""
+        """Whether the class must be aligned, or some of its pods hold zones that their eviction releases."""
         return pod_class.row in self.seated or self.view(pod_class) is not None
 
     def view(self, c: PodClass) -> View | None:
@@ -200,7 +200,7 @@ class ZoneAccounts(NodeResourceState):
     def _room(self, pod: int, at: int, now: bool) -> Column:
         """[zone, resource] amounts that a pod can have of a node; what it was given in this cycle is its own.
 
-        Who starts now stays: it must not take what is promised to others.
+        A pod that starts now must not take what is reserved for pipelined pods.
         """
         held = self.held.get(pod)
         own = held if held is not None and held.fresh and held.at == at else None

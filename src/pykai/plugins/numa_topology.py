@@ -1,6 +1,6 @@
-"""NodeResourceTopology objects as blocks of zones, where pods sit in them, and what pods request of them.
+"""NodeResourceTopology objects as blocks of zones, the zones that pods use, and what pods request of zones.
 
-Amounts are in the units of the resource rows. Only resources that zones report are of interest.
+Amounts are in the units of the resource rows. Resources that no zone reports are ignored.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _resources(zone: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, floa
 
 # ------------------------------------------------------------------------------------------------- where pods sit
 def record_of(pod: Pod, predicted: Sequence[NumaZone] | None) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """Where a pod sits: as observed, as its bind request predicts, or as was predicted when it was bound."""
+    """Return the zones of a pod: as observed, else as its bind request predicts, else as predicted at binding."""
     annotations = pod.metadata.annotations or {}
     observed = _parsed(annotations.get(names.NUMA_OBSERVED, ""))
     if observed or predicted:

@@ -1,7 +1,7 @@
 """Order of gangs within a queue, pods within a podset, sub-groups within a gang (docs/concepts/order-of-service.md).
 
-Each plugin turns one rule into a sort key, smaller first. A key compares only what its rule speaks of: equal keys
-leave the decision to the next plugin, and at last to age and name, which the engine adds.
+Each plugin turns one rule into a sort key, smaller first. If keys are equal the next plugin decides, and finally age
+and name, which the engine adds.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _gpus(snapshot: Snapshot, c: PodClass) -> float:
 
 @dataclass(frozen=True)
 class Elastic:
-    """Gangs that miss pods before gangs that have just their minimum, before those that have more."""
+    """Gangs below their minimum before gangs at their minimum, before gangs above it."""
 
     def gang_key(self, trial: Trial, gang: int) -> int:
         gangs, active = trial.snapshot.gangs, trial.active_allocated
@@ -98,7 +98,7 @@ class Elastic:
 
 
 def standing(surpluses: Iterable[int]) -> int:
-    """BELOW where some podset misses pods, EXACT where none has one too many, else ABOVE."""
+    """Return BELOW if some podset is below its minimum, EXACT if all are at theirs, else ABOVE."""
     result = EXACT
     for surplus in surpluses:
         if surplus < 0:

@@ -1,6 +1,6 @@
 """Host ports: two pods on one node cannot listen on the same port of the same address.
 
-A pod on its way out still holds its ports: a newcomer may have the node, but waits until it is gone.
+A releasing pod still holds its ports: another pod can be placed on the node, but is pipelined.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ from pykai.plugins.volumes import ClaimsExist, VolumeChoice, VolumeReach
 
 @dataclass(frozen=True)
 class LateStart:
-    """Takes back what a node gained by being available now, once, where a pod would wait for some node resource.
+    """Subtract the score of `NodeAvailability`, once, on nodes where the pod must wait for some node resource.
 
-    Where a port, a neighbour, storage, a device or a zone is still to be released the pod cannot start at once,
-    whatever the node columns say. Nodes that gained nothing lose nothing.
+    Where a port, pod, volume, device or zone is still being released, the pod cannot start at once although the node
+    columns have room. Nodes without that score are unchanged.
     """
 
     def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:

@@ -1,9 +1,9 @@
-"""What pods prefer of nodes: preferred node affinity, no taints `PreferNoSchedule`, and images that are there already.
-Even spread is in `spread`, neighbours are in `affinity`.
+"""Node preferences of pods: preferred node affinity, no taints `PreferNoSchedule`, and images that the node has.
+Topology spread is in `spread`, pod affinity in `affinity`.
 
-Each is a score from 0 to 100 times the weight it has in kube-scheduler. Together they stay below what a node gains by
-being available now: a preference orders nodes, it does not make a pod wait. They follow from nodes and class alone,
-but for images, which do not make a class: they count where the plugin `imagelocality` is switched on.
+Each is a score from 0 to 100 times its weight in kube-scheduler. Their sum is less than the score of a node that is
+available now: a preference orders nodes, it does not make a pod wait. They depend on nodes and class only, except
+images, which are not part of a class: they count if the plugin `imagelocality` is configured.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ def taint_scores(nodes: NodeTable, key: Hashable) -> Column:
 # ------------------------------------------------------------------------------------------------------------- images
 @dataclass(frozen=True)
 class ImageLocality:
-    """0 to 100 for nodes that have the images of the pod already, by the size of what need not be pulled.
+    """0 to 100 for nodes that have images of the pod, by the size of the images that need not be pulled.
 
-    An image counts by the part of all nodes that have it, so that no node attracts all pods of a new image. Images of
-    less than 23 MiB in all do not matter, and no container counts for more than 1,000 MiB.
+    The size of an image is scaled by the fraction of nodes that have it, so that no node attracts all pods of a new
+    image. Images of less than 23 MiB in total do not count, and no container counts for more than 1,000 MiB.
     """
 
     def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:

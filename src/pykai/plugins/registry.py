@@ -37,7 +37,7 @@ class UnknownPluginError(ValueError):
 
 
 class IncompletePluginError(ValueError):
-    """A plugin has only a part of what an extension point asks for, so it would never be heard."""
+    """A plugin implements an extension point only in part, so it would never be called."""
 
 
 def _number(arguments: Arguments, key: str, default: float) -> float:

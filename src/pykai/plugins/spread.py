@@ -1,4 +1,4 @@
-"""Topology spread: how evenly the pods that a constraint selects lie over the domains of a node label.
+"""Topology spread: how evenly the pods that a constraint selects are spread over the domains of a node label.
 
 A domain is a value of the constraint's topology key. Domains count if one of their nodes is eligible: it carries the
 keys of all constraints of the pod, and node affinity and taints allow the pod there where the constraint says so
@@ -132,8 +132,8 @@ class SpreadState(NodeResourceState):
 class SoftSpread:
     """Domains with fewer of the pods that constraints `ScheduleAnyway` select, from 0 to 200.
 
-    Each constraint counts by the logarithm of the number of its domains, `maxSkew` waters differences down, and nodes
-    without one of the keys come last.
+    Each constraint is weighted by the logarithm of the number of its domains, a larger `maxSkew` reduces differences,
+    and nodes without one of the keys score 0.
     """
 
     def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:

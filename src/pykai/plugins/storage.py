@@ -1,10 +1,9 @@
 """Storage as a resource (`--schedule-csi-storage`): claims draw on pools with a size.
 
-A storage class takes part if its volumes are made when a pod has a node and its driver publishes its pools. A node
-draws on the one pool of a class that names it; with several there is no telling from which, so it has none. A pool is
-short of the claims of pods that are placed but whose volumes do not exist yet. A claim that is owned by one pod goes
-with it, so what such a pod holds counts as being released while it leaves; any other one is served in the end, whoever
-uses it then. All amounts are bytes.
+A storage class takes part if its volumes are provisioned once a pod has a node and its driver publishes its pools. A
+node draws on the one pool of a class that names it; with several the pool is ambiguous, so it has none. Claims of
+placed pods whose volumes do not exist yet are subtracted from their pool. A claim that one pod owns is deleted with it,
+so its size counts as releasing while that pod leaves; any other claim keeps its storage. All amounts are bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ CLAIMS_DELETED = "task has deleted storage claims: {}"
 
 @dataclass(frozen=True)
 class StoragePools:
-    """A pod goes where the pools have room for the claims it brings."""
+    """Nodes are feasible if their pools have room for the pod's claims."""
 
     def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
         return None if snapshot.params.schedule_csi_storage and pod_class.template.volumes else ANY
@@ -57,7 +56,7 @@ class StoragePools:
 
 
 class PoolUse(NodeResourceState):
-    """What is drawn from the pools as the cycle stands, counted again when pods have moved."""
+    """The current use of the pools, counted again when pods have moved."""
 
     def __init__(self, cycle: Cycle) -> None:
         self._trial, self._locations = cycle.trial, cycle.pod_locations

@@ -1,8 +1,8 @@
-"""topology: the members of a gang, or of a sub-group, close together.
+"""topology: place the members of a gang, or of a sub-group, close together.
 
 A required level confines all of them to one domain of that level. With a preferred level narrow domains are tried
-first, then wider ones up to the required level or the whole topology. Among domains of a level the tightest that can
-take everybody goes first, so that large domains stay whole. Depths count levels from the widest, 1; 0 is the root.
+first, then wider ones up to the required level or the whole topology. Among domains of a level the tightest that fits
+all pods is tried first, so that large domains stay free. Depths count levels from the widest, 1; 0 is the root.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TITLES = {CPU: "CPU cores", MEMORY: "memory", GPU: "GPUs"}
 
 @dataclass(frozen=True)
 class Topology:
-    """Node sets by domain, and scores that draw what exceeds one preferred domain to the emptier ones."""
+    """Node sets by domain, and scores by which pods that exceed one preferred domain go to the emptier ones."""
 
     trees_only: ClassVar[bool] = True
 
@@ -84,7 +84,7 @@ class GroupScores:
 
 # ------------------------------------------------------------------------------------------------------------- search
 def node_sets(member: Member, domains: Candidates) -> NodeSets:
-    """The nodes of each domain with room for everybody, in the order to try them."""
+    """Return the nodes of each domain with room for all the pods, in the order to try them."""
     wanted, common = domains.wanted, domains.common
     if not domains.holds(0, 0):
         place = member.domain_id(domains, common, 0) if common else "the cluster"
@@ -101,7 +101,7 @@ def node_sets(member: Member, domains: Candidates) -> NodeSets:
 
 
 def _in_turn(domains: Candidates, active: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(depth, domain) of each with room for everybody; near pods that have a place already, by their node rows."""
+    """Yield (depth, domain) of each with room for all the pods; `active`: node rows of placed pods to stay near."""
     for depth in domains.wanted.candidates(domains.common):
         near = domains.near(active, depth) if active else None
         for domain in domains.fitting(depth):
@@ -112,7 +112,7 @@ def _in_turn(domains: Candidates, active: Sequence[int]) -> Iterator[tuple[int, 
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """The pods that go together: a gang's sub-group, or all of the gang, and what is remembered and said about it."""
+    """A group of pods to place together: a sub-group or the whole gang, with its scores and errors."""
 
     cycle: Cycle
     gang: int
@@ -173,7 +173,7 @@ def shortages(member: Member, domains: Candidates, depth: int, allowed: Mask | N
 
 
 class _Shortages:
-    """What domains lack, by who asks, since something was last placed or evicted."""
+    """What domains lack, by request; valid until the next placement or eviction."""
 
     def __init__(self, _: Cycle) -> None:
         self.moment = -1

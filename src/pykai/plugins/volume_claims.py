@@ -1,13 +1,12 @@
-"""What the volumes of a class of pods stand on: claims that are bound, claims that wait for a node, or a problem.
+"""The volume claims of a class of pods: claims that are bound, claims that wait for a node, or a problem.
 
 All of it is read from PersistentVolumeClaim, PersistentVolume and StorageClass objects and holds for a whole class:
 pods of one class name the same claims, or claims bound to volumes that can be used from the same nodes, and a pod with
 ephemeral volumes is a class of its own.
 
-A claim that waits for a node has options: volumes that exist, on the nodes their own node affinity allows, and nodes a
-new one can be made for, where the storage class allows it and the driver, if it publishes how much it has left, has
-enough. Once a node is selected for the claim its volume is being made there: nothing else will do until the driver
-gives that up.
+A claim that waits for a node has options: existing volumes, on the nodes that their node affinity allows, and nodes for
+which a new volume can be provisioned, where the storage class allows it and the driver has enough capacity, if it
+publishes it. Once a node is selected for the claim, it is the only option until the driver gives up.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class PodClaims:
 
     bound: tuple[PersistentVolumeClaim, ...] = ()
     delayed: tuple[PersistentVolumeClaim, ...] = ()
-    """Not bound yet, and waiting to learn the node; the smallest first."""
+    """Not bound yet, and waiting for a node; the smallest first."""
     problem: str | None = None
 
 
@@ -153,7 +152,7 @@ _AFFINITY = json.Decoder(_VolumeAffinity)
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """Volumes that would do, the best first, with their nodes; nodes a new one can be made for; nodes short of room."""
+    """Suitable volumes with their nodes, the best first; nodes to provision a new one for; nodes short of storage."""
 
     volumes: tuple[tuple[str, Mask], ...]
     provision: Mask

@@ -1,8 +1,8 @@
-"""What limits the users of volumes: claims that only one pod may use (ReadWriteOncePod), disks that pods name without a
+"""Limits on the use of volumes: claims that only one pod may use (ReadWriteOncePod), disks that pods name without a
 claim, and how many volumes of a CSI driver a node can attach (`CSINode`).
 
-A pod that leaves still has its volumes: who wants the claim, or its place among the attached volumes, waits until it is
-gone. A volume that several pods of a node use is attached once.
+A releasing pod still has its volumes: a pod that needs the claim, or an attachment on the node, is pipelined. A volume
+that several pods of a node use is attached once.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ _DISK_NAMES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Disks:
-    """Pods that name the same disk keep off each other's nodes."""
+    """Pods that name the same disk are not placed on the same node (`same_disk`)."""
 
     def open(self, cycle: Cycle) -> DiskUse | None:
         return DiskUse(cycle) if cycle.snapshot.derived(disks_by_class) else None

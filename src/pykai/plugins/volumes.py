@@ -1,8 +1,8 @@
-"""Volumes: a pod goes where its bound volumes can be used and its unbound claims can be served.
+"""Volumes: nodes are feasible if the pod's bound volumes can be used there and its unbound claims can be served.
 
-A claim that waits for a node is served by the first pod placed: that choice (an existing volume, or a node a new one is
-made for) binds every later pod with the same claim, and no two claims get the same volume. Choices are kept in the
-trial's journal, so they go when the placement they belong to is undone.
+The first pod that is placed decides for a claim that waits for a node: the choice (an existing volume, or a node to
+provision a new one for) holds for every later pod with the same claim, and no two claims get the same volume. Choices
+are journaled, so they are undone with their placement.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class VolumeChoice:
-    """Claims that wait for a node are served one after the other, each with something the others have not got."""
+    """Claims that wait for a node are served one after the other, each with a volume that no other one has."""
 
     def open(self, cycle: Cycle) -> VolumeChoices:
         return VolumeChoices(cycle.trial)
@@ -165,8 +165,8 @@ class VolumeChoices(NodeResourceState):
                 put(self.taken, choice.volume, key)
 
     def release(self, pod: int) -> None:
-        """What was chosen for a place of this cycle is open again with the last pod that loses it; a pod that runs, or
-        is on its way to a node, has its volumes: its eviction leaves them as they are."""
+        """Drop a choice of this cycle when the last pod placed by it is evicted. The volumes of pods that ran, or were
+        being bound, before this cycle stay as they are."""
         journal = self._trial.journal
         for key in map(claim_key, self._delayed(pod)):
             users = self.users.get(key, frozenset())

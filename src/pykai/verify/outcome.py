@@ -40,7 +40,7 @@ class PodPlacement:
 
     @property
     def waits(self) -> bool:
-        """Whether something else has to leave first."""
+        """Whether the pod is pipelined: other pods have to leave first."""
         return isinstance(self.decision, Nomination)
 
     @property
@@ -116,7 +116,7 @@ class PlanOutcome:
 
     @cached_property
     def winners(self) -> set[Key]:
-        """The gangs that are given something."""
+        """The gangs with placements."""
         gangs = self.snapshot.gangs
         metas = [gangs.objects[gang].metadata for gang in self.by_gang if gang >= 0]
         return {meta.key for meta in metas}

@@ -64,7 +64,7 @@ class Site:
 def allocate(site: Site, demands: Sequence[ClaimDemand]) -> list[list[Grant]] | None:
     """Devices for each claim, in order; None where the node has none. DemandError: no node can serve a claim.
 
-    SelectorError: a device that came into question could not be judged.
+    SelectorError: a selector failed on a candidate device.
     """
     for demand in demands:
         least = sum(min(1 if r.every else r.count for r in request) for request in demand.requests)

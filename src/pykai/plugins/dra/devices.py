@@ -1,8 +1,8 @@
 """The devices that can be reached from each node, from ResourceSlices (pools, generations, node selection).
 
-A pool is published in several slices; only those of its newest generation count. A pool of which slices are missing
-may still give single devices; a pool with two devices of one name is not used at all. Within reach of either nobody
-can be given "all" devices. A device has the taints that its driver publishes and those of DeviceTaintRules.
+A pool is published in several slices; only those of its newest generation count. Devices of a pool with missing slices
+can be allocated; a pool with duplicate device names is not used at all. On nodes that reach either, requests for "all"
+devices cannot be served. A device has the taints that its driver publishes and those of DeviceTaintRules.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class TaintRules:
 
 
 class Inventory:
-    """Devices by node, made when a node is first looked at: most nodes never are."""
+    """Devices by node, read on first use of a node: most nodes are never used."""
 
     def __init__(self, slices: Iterable[ResourceSlice], nodes: NodeTable, rules: TaintRules | None = None) -> None:
         self.nodes = nodes

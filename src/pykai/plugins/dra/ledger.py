@@ -1,4 +1,4 @@
-"""Who holds which claim and which device, as this cycle would leave it. Every change goes through the trial's journal.
+"""Which pods hold which claims and devices after the decisions so far. Every change goes through the trial's journal.
 
 A device is *taken* while its claim has users, or is allocated and waits for some; it is *leaving* while all who hold
 the claim are being evicted: it can be waited for. A claim whose holders leave may be allocated anew elsewhere; until
@@ -147,7 +147,7 @@ class Ledger:
             self.journal.put_new(self.held, uid, (*known, key))
 
     def leave(self, uid: str) -> None:
-        """A pod is evicted: it holds its claims until it is gone, and uses them no more."""
+        """Note that a pod is evicted: it holds its claims until it is gone, but no longer uses them."""
         for key in self.held.get(uid, ()):
             state = self.state(key)
             if uid not in state.users:
@@ -161,7 +161,7 @@ class Ledger:
                 self.put(key, ClaimState(state.former, leaving=state.leaving))
 
     def stay(self, uid: str) -> None:
-        """A pod is not evicted after all."""
+        """Take back the eviction of a pod."""
         for key in self.held.get(uid, ()):
             state = self.state(key)
             self.put(key, replace(state, users=state.users | {uid}, leaving=state.leaving - {uid}))

@@ -50,7 +50,7 @@ class DynamicResources:
         return open_session(cycle)
 
     def concerns(self, pod_class: PodClass) -> bool:
-        """Whether pods of a class may be turned away."""
+        """Whether the gate may refuse pods of a class."""
         return bool(pod_class.template.claims)
 
     def refuse(self, cycle: Cycle, pod: int) -> Refusal | None:

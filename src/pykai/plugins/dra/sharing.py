@@ -1,8 +1,8 @@
-"""One GPU, several pods: a claim that pods share counts once on a node, whichever of them is there.
+"""Claims that several pods share count once on a node.
 
-The node columns charge every pod for all devices of its claims. For claims that several pods name, this keeps a
-correction per node and claim, so that idle and releasing say what is true of the devices: in use while one pod uses
-them, releasing while all who hold them are going, waited for once.
+The node columns charge every pod for all devices of its claims. For claims that several pods name, this module keeps a
+correction per node and claim, so that idle and releasing are those of the devices: in use while a pod uses them,
+releasing while all pods that hold them leave, and pipelined onto once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Effect(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """Pods on one node that hold a claim: in use, on the way out, waiting for it."""
+    """Numbers of pods on one node that use a claim, are leaving, or wait for it."""
 
     using: int
     leaving: int
