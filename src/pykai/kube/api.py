@@ -1,8 +1,8 @@
-"""The one interface to a Kubernetes API server; a real server and the in-memory one implement it alike.
+"""The interface to a Kubernetes API server, implemented by `HttpApi` and by the in-memory server.
 
-Objects cross this border as JSON. A reader names the type it wants: `Object` (a plain dict), a msgspec Struct that
-lists only the fields it reads, or `msgspec.Raw` (the undecoded bytes). A writer gives a dict or a Struct and gets the
-stored object back as a dict. Errors are the classes of `pykai.kube.errors`.
+Readers name the type to decode into: `Object` (a plain dict), a msgspec Struct with only the fields they read, or
+`msgspec.Raw` (undecoded bytes). Writers pass a dict or a Struct and get the stored object as a dict. Errors are the
+classes of `pykai.kube.errors`.
 
     pod = await api.get(POD.ref("web-0", "team-a"), Pod)
     await api.patch(POD.ref("web-0", "team-a").sub("status"), Patch.strategic({"status": {...}}))
@@ -23,15 +23,15 @@ T = TypeVar("T")
 Object = dict[str, Any]
 """A JSON object: a Kubernetes object, or a part of one."""
 Fields = Mapping[str, Any]
-"""The same where it is only read."""
+"""A read-only JSON object."""
 Body = Object | msgspec.Struct
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind as the server addresses it; `group` is empty for the core kinds.
+    """A kind as it is addressed in URLs; `group` is empty for core kinds.
 
-    `older`: versions to speak, newest first, with servers that do not serve `version` yet.
+    `older`: versions to use, newest first, with servers that do not serve `version` yet.
     """
 
     group: str
@@ -43,27 +43,27 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """`group/version`, or `v1` for the core kinds, as objects write it."""
+        """`group/version`, or `v1` for core kinds, as in the field `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def qualified(self) -> str:
-        """`plural.group`, as error messages and CRDs name it."""
+        """`plural.group`, as in error messages and names of CRDs."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "") -> str:
-        """The URL path of the collection; empty `namespace` means all of them."""
+        """Return the URL path of the collection; empty `namespace`: all namespaces."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         return f"{root}/namespaces/{quote(namespace, '')}/{self.plural}" if namespace else f"{root}/{self.plural}"
 
     def ref(self, name: str, namespace: str = "") -> Ref:
-        """The address of one object; `namespace` is needed exactly for namespaced kinds."""
+        """Return the address of one object; `namespace` is required for namespaced kinds and forbidden for others."""
         return Ref(self, name, namespace)
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """The address of one object, or of a subresource of it."""
+    """The address of one object or of one of its subresources."""
 
     resource: Resource
     name: str
@@ -78,7 +78,7 @@ class Ref:
             raise ValueError(f"{self.resource.qualified} {self.name!r} {need}")
 
     def sub(self, subresource: str) -> Ref:
-        """The address of a subresource: `status`, `binding`, `scale`."""
+        """Return the address of a subresource: `status`, `binding`, `scale`."""
         return replace(self, subresource=subresource)
 
     @property
@@ -90,9 +90,9 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a kind: empty fields mean all. Selectors in the server's own syntax (`a=b,c in (d,e)`).
+    """Which objects of a kind: empty fields select all. Selectors use the server's syntax (`a=b,c in (d,e)`).
 
-    `metadata_only` leaves everything but kind and metadata on the server.
+    `metadata_only` requests PartialObjectMetadata.
     """
 
     namespace: str = ""
@@ -106,10 +106,10 @@ EVERYTHING = Selection()
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """Which part of a list: `limit` 0 is no limit; `token` comes from the page before.
+    """Which part of a list: `limit` 0 is no limit; `token` is that of the previous page.
 
-    `version` "" reads the newest state, "0" any cached state (cheapest, may be old),
-    another value a state at least that new.
+    `version` "" reads the newest state, "0" any cached state (cheapest, may be old), other values a state at least that
+    new.
     """
 
     limit: int = 0
@@ -122,7 +122,7 @@ ALL_AT_ONCE = Paging()
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """One answer to a list; `token` is empty on the last page, `version` is where a watch goes on."""
+    """One page of a list; `token` is empty on the last page, a watch starts at `version`."""
 
     items: Sequence[T]
     version: str
@@ -130,7 +130,7 @@ class Page(Generic[T]):
 
 
 class EventType(StrEnum):
-    """What a watch says about an object; a bookmark only carries a resourceVersion."""
+    """The type of a watch event; a bookmark carries only a resourceVersion."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -140,7 +140,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """One line of a watch. A deleted object is shown in its last state."""
+    """One watch event. A deleted object has its last state."""
 
     type: EventType
     object: T
@@ -159,8 +159,7 @@ class PatchType(StrEnum):
 class Patch:
     """A change to an object. Make one with `merge`, `json`, `strategic` or `apply`.
 
-    `patient`: sent with the low priority of status writes. `dry_run`: the server admits the
-    change and does not store it.
+    `patient`: sent with the low priority of status writes. `dry_run`: the server validates but does not store it.
     """
 
     type: PatchType
@@ -187,7 +186,7 @@ class Patch:
 
     @classmethod
     def apply(cls, body: Body, manager: str, *, force: bool = True) -> Patch:
-        """Server-side apply: the fields in `body` become `manager`'s, those it no longer names are dropped."""
+        """Server-side apply: `manager` owns the fields in `body`; its other fields are removed."""
         return cls(PatchType.APPLY, body, manager, force)
 
 
@@ -201,7 +200,7 @@ class Propagation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """How to delete: None leaves the choice to the server; `uid` and `version` must match or it is a Conflict."""
+    """Delete options: None uses the server's default; Conflict unless the object has `uid` and `version`, where set."""
 
     grace_seconds: int | None = None
     propagation: Propagation | None = None
@@ -227,17 +226,17 @@ class Api(Protocol):
     """An API server. Every method may raise any class of `pykai.kube.errors`."""
 
     async def get(self, ref: Ref, into: type[T]) -> T:
-        """The object as it is now; NotFound if there is none."""
+        """Return the current object; NotFound if there is none."""
         ...
 
     async def list(
         self, resource: Resource, into: type[T], where: Selection = EVERYTHING, paging: Paging = ALL_AT_ONCE
     ) -> Page[T]:
-        """One page of objects; Gone if the page token expired; NotFound if the kind is not installed."""
+        """Return one page of objects; Gone if the page token expired; NotFound if the kind is not installed."""
         ...
 
     async def create(self, resource: Resource, body: Body, namespace: str = "") -> Object:
-        """Store a new object; `namespace` may also stand in the body. AlreadyExists if the name is taken."""
+        """Create an object; the body may contain the namespace instead. AlreadyExists if the name is taken."""
         ...
 
     async def update(self, ref: Ref, body: Body) -> Object:
@@ -249,7 +248,7 @@ class Api(Protocol):
         ...
 
     async def delete(self, ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
-        """Delete, or begin to: a grace period or finalizers keep the object a while, with a deletionTimestamp."""
+        """Delete the object; a grace period or finalizers keep it for a while with a deletionTimestamp."""
         ...
 
     async def post(self, ref: Ref, body: Body) -> Object:
@@ -259,9 +258,9 @@ class Api(Protocol):
     def watch(
         self, resource: Resource, into: type[T], where: Selection = EVERYTHING, version: str = ""
     ) -> AsyncGenerator[WatchEvent[T], None]:
-        """Changes after `version` until the server ends the stream; Gone if it no longer remembers so far back.
+        """Yield the changes after `version` until the server ends the watch; Gone if that version was compacted.
 
-        The stream opens with a bookmark of `version` as soon as the server has accepted it, later bookmarks come from
-        the server. An empty `version` opens with every present object as ADDED instead.
+        The first event is a bookmark of `version`, as soon as the server has accepted the watch; later bookmarks come
+        from the server. With an empty `version` the first events are all existing objects as ADDED instead.
         """
         ...

@@ -57,7 +57,7 @@ _METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=
 
 
 class HttpApi:
-    """An `Api`. Make it inside a running event loop; use it as a context manager or call `close`."""
+    """An `Api` over HTTP. Create it in a running event loop; use it as a context manager or call `close`."""
 
     def __init__(self, access: Access, settings: Settings | None = None) -> None:
         settings = settings or Settings()
@@ -87,7 +87,7 @@ class HttpApi:
     ) -> Page[T]:
         """See `Api.list`."""
         resource = await self._versions.of(resource)
-        at = "" if paging.token else paging.version  # a token stands for a version of its own
+        at = "" if paging.token else paging.version  # a token implies its own version
         pages = {"limit": paging.limit, "continue": paging.token, "resourceVersion": at}
         target = resource.path(where.namespace) + _query(_selectors(where) | pages)
         accept = _METADATA.format("List") if where.metadata_only else "application/json"
@@ -159,7 +159,7 @@ class HttpApi:
                 yield WatchEvent(EventType(event.type), decode(event.object, into))
 
     async def _served(self, ref: Ref) -> Ref:
-        """The address of the object in the version to use."""
+        """Return the address of the object in the API version that the server serves."""
         return replace(ref, resource=await self._versions.of(ref.resource)) if ref.resource.older else ref
 
     async def _write(self, method: str, target: str, lane: RequestLane, body: Object) -> Object:
@@ -168,7 +168,7 @@ class HttpApi:
 
 
 def lane_of(target: Ref | Resource, method: str) -> RequestLane:
-    """The lane of a request to an object or a collection."""
+    """Return the lane of a request to an object or a collection."""
     resource = target if isinstance(target, Resource) else target.resource
     subresource = "" if isinstance(target, Resource) else target.subresource
     if subresource == "binding" or resource == known.LEASE or (resource == known.BIND_REQUEST and method == "POST"):
@@ -183,7 +183,7 @@ def _selectors(where: Selection) -> Object:
 
 
 def _query(options: Object) -> str:
-    """The query string of the options that are set."""
+    """Return the query string of the options that are set."""
     chosen = {name: value for name, value in options.items() if value not in ("", 0)}
     return f"?{urlencode(chosen)}" if chosen else ""
 
@@ -198,14 +198,14 @@ class _Group(Struct):
 
 
 class Versions:
-    """What one server serves; `ask` gives the answer to a GET of a path."""
+    """The API versions that a server serves; `ask` returns the response body to a GET of a path."""
 
     def __init__(self, ask: Callable[[str], Awaitable[bytes]]) -> None:
         self._ask = ask
         self._served: dict[str, list[str]] = {}
 
     async def of(self, resource: Resource) -> Resource:
-        """The kind at the version to use; NotFound if the server has none that we understand."""
+        """Return the kind in the version to use; raise NotFound if the server serves none of the known versions."""
         if not resource.older:
             return resource
         if resource.group not in self._served:
@@ -219,7 +219,7 @@ class Versions:
 
     @contextmanager
     def doubted(self, resource: Resource) -> Iterator[None]:
-        """Ask again next time if what is done here finds that the server does not know the kind."""
+        """Discover the group's versions again if the block raises NotFound."""
         try:
             yield
         except NotFound:
@@ -228,5 +228,5 @@ class Versions:
 
 
 def as_written(resource: Resource, body: Object) -> Object:
-    """A new object in the form of the chosen version."""
+    """Return the body of a new object in the form of the chosen version."""
     return dra_versions.written(body, resource.version) if resource.plural == "resourceclaims" else body

@@ -1,10 +1,9 @@
-"""Events about objects, as `kubectl describe` shows them, written without blocking the caller.
+"""Event recorder: writes Event objects without blocking the caller.
 
-The same event (object, type, reason, message) is one Event object with a count. Its first occurrence is written at
-once, repetitions once a minute with the count they have reached. Each object has a token bucket that refills
-slowly, and the buffer of pending events is bounded; events over either limit are counted in `dropped`. A failed write
-is retried a few times over some minutes: most events occur once, and are reported nowhere else. What has not happened
-for an hour is forgotten.
+Equal events (object, type, reason, message) are one Event with a count. The first occurrence is written at once,
+repetitions at most once a minute with the current count. Each object has a token bucket, and the buffer of pending
+events is bounded; events over either limit are counted in `dropped`. Failed writes are retried for some minutes,
+because most events occur once and are reported nowhere else. Events are forgotten after an hour without repetition.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ WRITERS = 4
 WAITING_LIMIT = 10_000
 REMEMBERED = 20_000
 REMEMBERED_SECONDS = 3600.0
-"""As long as a server keeps events by default: a repetition after that is a new event anyway."""
+"""The server's default TTL of events: a later repetition is a new Event anyway."""
 OBJECT_BURST = 25
 OBJECT_REFILL_SECONDS = 300.0
 MESSAGE_BYTES = 1024
@@ -45,7 +44,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Regarding:
-    """The object an event is about; `namespace` is empty for cluster-wide kinds."""
+    """The object an event is about; `namespace` is empty for cluster-scoped kinds."""
 
     api_version: str
     kind: str
@@ -56,7 +55,7 @@ class Regarding:
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """An occurrence to record: `type` is Normal or Warning, `reason` is CamelCase, `message` a sentence."""
+    """The identity of an event: `type` is Normal or Warning, `reason` is CamelCase, `message` a sentence."""
 
     regarding: Regarding
     type: str
@@ -67,7 +66,7 @@ class EventRecord:
 
 @dataclass(slots=True)
 class _Series:
-    """How often something happened, and what of that the server knows."""
+    """The occurrences of an event, and the state of its Event object."""
 
     first: float
     last: float
@@ -81,7 +80,7 @@ class _Series:
 
 @dataclass(slots=True)
 class _Budget:
-    """What one object may still cause: `left` at the time `at`."""
+    """The token bucket of one object: `left` tokens at the time `at`."""
 
     left: float = OBJECT_BURST
     at: float = 0.0
@@ -96,7 +95,7 @@ class _Budget:
 
 
 class EventRecorder:
-    """Records events as `component`; `run` writes them. `clock` gives seconds since 1970."""
+    """Records events as `component`; `run` writes them. `clock` returns seconds since the epoch."""
 
     def __init__(self, api: Api, component: str, clock: Callable[[], float]) -> None:
         self.dropped = 0
@@ -117,8 +116,7 @@ class EventRecorder:
         type: str = "Normal",  # noqa: A002 - the field's name
         annotations: Mapping[str, str] | None = None,
     ) -> None:
-        """Note that something happened; returns at once. The message becomes one line: `kubectl get events` cuts it off
-        after the first."""
+        """Record an event without waiting; the message becomes one line, as `kubectl get events` shows only one."""
         line = " ".join(part.strip() for part in message.splitlines() if part.strip())
         now, text = self._clock(), line.encode()[:MESSAGE_BYTES].decode(errors="ignore")
         what = EventRecord(regarding, type, reason, text, tuple(sorted((annotations or {}).items())))
@@ -140,7 +138,7 @@ class EventRecorder:
         self._wake.set()
 
     async def run(self) -> NoReturn:
-        """Write events as they become due, for ever."""
+        """Write events as they become due, until cancelled."""
         while True:
             due = self._due()
             if due:
@@ -154,7 +152,7 @@ class EventRecorder:
                 self._forget()
 
     def _pause(self) -> float | None:
-        """Seconds until an event is due, or something may be forgotten; None: there is nothing to wait for."""
+        """Return the seconds until an event is due or expires; None without events."""
         now, waits = self._clock(), []
         if self._queue:
             waits.append(self._queue[0][0] - now)
@@ -164,7 +162,7 @@ class EventRecorder:
         return min(waits, default=None)
 
     def _forget(self) -> None:
-        """Drop what has not happened for long, so that a burst leaves nothing behind; the oldest are first."""
+        """Drop expired events and token buckets (ordered oldest first), so that a burst does not hold memory."""
         since = self._clock() - REMEMBERED_SECONDS
         while self._series:
             what, series = next(iter(self._series.items()))
@@ -178,7 +176,7 @@ class EventRecorder:
             del self._budgets[regarding]
 
     async def flush(self) -> None:
-        """Write everything that waits at once, repetitions included, without waiting for its minute."""
+        """Write all pending events now, including repetitions that are not due yet."""
         waiting, self._queue = sorted(self._queue), []
         for _, _, what in waiting:
             await self._write(what)
@@ -215,18 +213,18 @@ class EventRecorder:
         fresh = f"{what.regarding.name[:230]}.{int(self._clock() * 1e6) + self._number:x}"
         series.tried_name = name = series.tried_name or fresh
         try:
-            with contextlib.suppress(AlreadyExists):  # a try before this one whose answer was lost
+            with contextlib.suppress(AlreadyExists):  # created by an earlier attempt whose response was lost
                 await self._api.create(EVENT, self._body(what, series, name), namespace)
             series.name, series.tried_name, series.tries = name, "", 0
         except ApiError as error:
             self._failed(what, series, error)
 
     def _failed(self, what: EventRecord, series: _Series, error: ApiError) -> None:
-        """Try again later, ever later; give up if that has no point or did not help."""
+        """Requeue with backoff; drop the event if the error is permanent or all tries failed."""
         series.tries += 1
         passing = error.status == TooManyRequests.status or error.status >= ApiError.status
         if passing and series.tries < TRIES and len(self._queue) < WAITING_LIMIT:
-            if not series.waiting:  # it may have happened once more meanwhile
+            if not series.waiting:  # a new occurrence may have queued it meanwhile
                 self._queue_up(what, series, self._clock() + BACKOFF.after(series.tries))
             return
         series.tries, series.tried_name = 0, ""
@@ -252,7 +250,7 @@ class EventRecorder:
 
 
 def _remember(memory: OrderedDict[K, V], key: K, fresh: V) -> V:
-    """The remembered value of a key, else `fresh`, remembered from now on; the oldest is forgotten."""
+    """Return the value of a key, storing `fresh` if there is none; evict the least recently used key at the limit."""
     value = memory.setdefault(key, fresh)
     memory.move_to_end(key)
     if len(memory) > REMEMBERED:

@@ -1,15 +1,16 @@
-"""Shared informers: exact list+watch of one kind, shared by all components of the process that read it.
+"""Shared informers: list+watch of one kind, shared by all components of the process that read it.
 
-An informer lists in pages, then watches from the list's version. A watch that ends resumes from the last version seen,
-bookmarks included; a version the server has compacted (Gone) means a new list, whose difference to the local store is
-reported as changes. So handlers see the life of every object once and in order, whatever happens to connections. A
-server whose versions go back (it was restored from a backup) has another past than the one reported: that is Gone, too.
+An informer lists in pages, then watches from the list's resourceVersion. A watch that ends resumes from the last
+version seen, including bookmarks. If the server has compacted that version (Gone), the informer lists again and
+reports the difference to its store as changes. Invariant: handlers see the history of every object once and in order,
+even across lost connections. A version older than the last one seen (the server was restored from a backup) is
+handled as Gone.
 
-An informer is live while the server answers its watch. It gives up, by raising, only when the server keeps refusing the
-credentials: then the process must end and come back with new ones.
+An informer is live while the server answers its watch. It raises only when the server keeps rejecting the credentials:
+the process must then restart with new ones.
 
-`InformerFactory` has one informer per kind and selection. Kinds that may not be installed cost one small watch on the
-names of custom resource definitions: when a definition appears, the informer of its kind lists again.
+`InformerFactory` has one informer per kind and selection. Optional kinds share one metadata watch on
+CustomResourceDefinitions: when a definition appears, the informer of its kind lists again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class InformerOptions:
-    """How an informer behaves in trouble; seconds, and how many refused credentials in a row are final."""
+    """Retry intervals in seconds, size of list pages, and after how many `refusals` of the credentials `run` raises."""
 
     backoff: Backoff = Backoff(0.2, 30.0, jitter=0.5)
     absent_seconds: float = 300.0
@@ -52,7 +53,7 @@ class InformerOptions:
 
 
 class InformerState(Enum):
-    """Where an informer stands: ABSENT means that the kind is not installed."""
+    """The state of an informer; ABSENT: the kind is not installed."""
 
     STARTING = "starting"
     LIVE = "live"
@@ -61,7 +62,7 @@ class InformerState(Enum):
 
 
 class SharedInformer(Generic[T]):
-    """One kind, followed for ever by `run`. An `optional` kind may be absent without making the process unready."""
+    """The informer of one kind, fed by `run`. An `optional` kind may be absent without making the process unready."""
 
     def __init__(
         self, api: Api, resource: Resource, into: type[T], where: Selection = EVERYTHING, *, optional: bool = False
@@ -91,28 +92,29 @@ class SharedInformer(Generic[T]):
 
     @property
     def version(self) -> int:
-        """The latest revision known, including the change that handlers are receiving; 0 before the list."""
+        """The latest resourceVersion, including that of the change handlers are receiving; 0 before the first list."""
         return version_number(self._version)
 
     def __len__(self) -> int:
         return len(self._replica)
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        """The object in the store, or None."""
+        """Return the object in the store, or None."""
         return self._replica.get((namespace, name))
 
     def items(self) -> Iterator[tuple[Key, T]]:
-        """All objects in the store by (namespace, name)."""
+        """Iterate over all objects in the store with their (namespace, name)."""
         return self._replica.items()
 
     async def synced(self) -> None:
-        """Return when the store is complete for the first time."""
+        """Return once the first list is complete."""
         await self._synced.wait()
 
     def subscribe(self, handler: Handler[T]) -> Callable[[], None]:
         """Call `handler` with every present object as ADDED, now, and with every change from now on.
 
-        Handlers run in order of subscription and must not raise: an exception ends the watch. Returns the way out.
+        Handlers run in order of subscription and must not raise: an exception ends the watch. Return a function that
+        unsubscribes the handler.
         """
         for key, value in list(self._replica.items()):
             handler(Change(EventType.ADDED, key, value, None))
@@ -120,12 +122,12 @@ class SharedInformer(Generic[T]):
         return lambda: self._handlers.remove(handler)
 
     def poke(self) -> None:
-        """Try again now if the watch is waiting to."""
+        """Retry now if the informer is waiting to retry."""
         self._poked.set()
 
     # ----------------------------------------------------------------------------------------------- following
     async def run(self) -> NoReturn:
-        """Follow the server; raises Unauthorized if it keeps refusing the credentials."""
+        """List and watch until cancelled; raise Unauthorized if the server keeps rejecting the credentials."""
         while True:
             failure: ApiError | None = None
             try:
@@ -144,13 +146,13 @@ class SharedInformer(Generic[T]):
                 await self._wait(self._backoff())
 
     def _open_seconds(self) -> float | None:
-        """How long the stream has been open; None if the server did not accept it."""
+        """Return the seconds since the watch was opened; None if the server did not accept it."""
         return None if self._opened is None else asyncio.get_running_loop().time() - self._opened
 
     async def _list(self) -> None:
         try:
             version, listed = await self._pages(Paging(self.pace.page))
-        except Gone:  # The pages took longer than the server remembers.
+        except Gone:  # the continue token expired before the last page
             version, listed = await self._pages(ALL_AT_ONCE)
         if not version:
             raise Unavailable(f"the answer to a list of {self.resource.qualified} has no resourceVersion")
@@ -197,7 +199,7 @@ class SharedInformer(Generic[T]):
 
     # ------------------------------------------------------------------------------------------------- trouble
     async def _recover(self, error: ApiError) -> None:
-        """Decide what an error means, and wait as long as it asks for."""
+        """Handle an error: relist, mark the kind absent, or raise; then wait for the backoff."""
         if isinstance(error, Gone | NotFound) and self.state is InformerState.LIVE:
             self._version, self.state = "", InformerState.LOST
             await self._list_again()
@@ -218,13 +220,13 @@ class SharedInformer(Generic[T]):
         await self._wait(max(self._backoff(), float(error.details.get("retryAfterSeconds") or 0)))
 
     async def _list_again(self) -> None:
-        """Wait before a new list, unless it is the first since a watch went well: lists are dear."""
+        """Wait before listing again, except the first time after a healthy watch, because lists are expensive."""
         first, wait = not self._trouble, self._backoff()
         if not first:
             await self._wait(wait)
 
     async def _absent(self) -> None:
-        """The kind is not installed, or not any more: nothing of it exists; look again when poked or much later."""
+        """Handle a kind that is not installed: empty the store, then wait for `poke` or a long interval."""
         self._version = ""
         self._tell(self._replica.replace({}))
         self.state = InformerState.ABSENT
@@ -235,7 +237,7 @@ class SharedInformer(Generic[T]):
             await self._wait(self._backoff())
 
     def _backoff(self) -> float:
-        """Count a failure; seconds to wait before the next attempt."""
+        """Count a failure and return the seconds to wait before the next attempt."""
         self._trouble += 1
         return self.pace.backoff.after(self._trouble)
 
@@ -249,18 +251,18 @@ class SharedInformer(Generic[T]):
 
 
 def _is_interruption(error: ApiError) -> bool:
-    """Whether an open stream merely broke: to go on at once is right, and nothing is lost yet."""
+    """Whether the connection of an open watch broke, so that it can resume at once."""
     return isinstance(error, Timeout | Unavailable)
 
 
 def _is_ahead(error: ApiError) -> bool:
-    """Whether the server says that it has not come as far as the version we have seen."""
+    """Whether the server has not reached the resourceVersion that was already seen."""
     causes = error.details.get("causes")
     return any(isinstance(cause, dict) and cause.get("reason") == _TOO_LARGE for cause in causes or ())
 
 
 class InformerFactory:
-    """The shared informers of one process on one API server, started together and judged together."""
+    """The shared informers of one process for one API server; they start together and have one readiness."""
 
     def __init__(self, api: Api, pace: InformerOptions | None = None) -> None:
         self._api = api
@@ -272,7 +274,7 @@ class InformerFactory:
     def of(
         self, resource: Resource, into: type[T], where: Selection = EVERYTHING, *, optional: bool = False
     ) -> SharedInformer[T]:
-        """The informer of a kind; the first call decides the type, and it is optional only if all calls say so."""
+        """Return the informer of a kind; the first call sets the type, and it is optional only if all calls say so."""
         watch = self._watches.get((resource, where))
         if watch is None:
             watch = self._made(SharedInformer(self._api, resource, into, where, optional=optional))
@@ -286,7 +288,7 @@ class InformerFactory:
         return watch
 
     async def run(self) -> NoReturn:
-        """Follow all kinds, those asked for later included; raises the first error that ends a watch."""
+        """Run all informers, including those requested later; raise the first error that ends one."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -300,7 +302,7 @@ class InformerFactory:
         raise AssertionError("watches run until they are cancelled")
 
     async def synced(self) -> None:
-        """Return when every kind asked for so far is complete in its store."""
+        """Return when every informer requested so far has synced."""
         for watch in list(self._watches.values()):
             await watch.synced()
 
@@ -310,7 +312,7 @@ class InformerFactory:
         return all(watch.alive for watch in self._watches.values())
 
     def problems(self) -> list[str]:
-        """Why the process is not ready, one line per kind."""
+        """Return why the process is not ready, one line per kind."""
         lost = [watch for watch in self._watches.values() if not watch.alive]
         return [watch.problem or f"{watch.resource.qualified}: not listed yet" for watch in lost]
 

@@ -1,8 +1,8 @@
-"""A local copy of one kind, kept exact from lists and watch events; every step says what changed.
+"""The store of an informer: objects of one kind, updated by lists and watch events; each update returns its changes.
 
-Invariant: after a list and all events since, the copy equals the server's state, and the changes reported, applied
-in order to an empty map, give the copy. An object that was deleted and made anew under the same name is a deletion and
-an addition, never a modification. An object its reader cannot decode keeps its last readable state and is reported.
+Invariant: after a list and all events since, the store equals the server's state, and the reported changes, applied
+in order to an empty map, give the store. An object that was deleted and re-created under the same name is a deletion
+and an addition, never a modification. An object that cannot be decoded keeps its last readable state and is logged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """What happened to an object: `object` is its state now, or its last one if it was deleted.
+    """A change of one object: `object` is its current state, or its last state if it was deleted.
 
     `old` is the state before, None for an addition.
     """
@@ -37,7 +37,7 @@ class Change(Generic[T]):
 
 
 class StoredObject(NamedTuple, Generic[T]):
-    """An object and its version."""
+    """An object with its uid and resourceVersion."""
 
     uid: str
     version: str
@@ -57,17 +57,17 @@ class InformerStore(Generic[T]):
         return len(self._held)
 
     def get(self, key: Key) -> T | None:
-        """The object, or None."""
+        """Return the object, or None."""
         held = self._held.get(key)
         return None if held is None else held.object
 
     def items(self) -> Iterator[tuple[Key, T]]:
-        """All objects; the copy must not change while reading."""
+        """Iterate over all objects; the store must not change meanwhile."""
         for key, held in self._held.items():
             yield key, held.object
 
     def page(self, raws: Iterable[Raw]) -> dict[Key, StoredObject[T]]:
-        """The objects of one page of a list; those already held in the same state are not decoded again."""
+        """Return the objects of one list page; those stored at the same version are not decoded again."""
         found = {}
         for raw in raws:
             identity = identity_of(raw)
@@ -79,7 +79,7 @@ class InformerStore(Generic[T]):
         return found
 
     def replace(self, listed: dict[Key, StoredObject[T]]) -> list[Change[T]]:
-        """Become what was listed, and say by which changes: deletions first."""
+        """Replace the content by a list; return the changes, deletions first."""
         before = self._held
         self._held = listed
         changes = [self._gone(key, held) for key, held in before.items() if key not in listed]
@@ -88,7 +88,7 @@ class InformerStore(Generic[T]):
         return changes
 
     def event(self, kind: EventType, raw: Raw) -> list[Change[T]]:
-        """Take one watch event that is no bookmark, and say what it changed: nothing if it was known."""
+        """Apply one watch event that is no bookmark; return the changes, none if the state was known."""
         identity = identity_of(raw)
         key, before = identity.key, self._held.get(identity.key)
         if kind is EventType.DELETED:

@@ -1,12 +1,12 @@
 """Leader election by a Lease: at most one of several replicas leads at a time.
 
-The holder renews the lease; the others take it when it was not renewed for its whole duration, measured by their own
-clock from the moment they saw the last renewal, so clocks need not agree. A holder that cannot renew stops leading
-before its lease runs out for the others: `renew_seconds` is shorter than `lease_seconds`, and counts from the moment
-the last renewal was sent, because its answer may come long after the others saw it.
+The holder renews the lease; other candidates acquire it when they have seen no renewal for its whole duration, by
+their own monotonic clock, so that clock skew does not matter. A holder that cannot renew stops leading before the
+lease expires for the others: `renew_seconds` is shorter than `lease_seconds` and counts from when the last renewal was
+sent, because its response may arrive long after the others saw it.
 
-The first candidate creates a missing lease, unless it had owner references: then its deletion means that the owner is
-gone, and a lease created again would be left behind.
+A candidate creates a missing lease, unless the lease had owner references: its owner was deleted then, and a new lease
+would never be garbage-collected.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ log = structlog.get_logger()
 
 
 def scheduler_lease(scheduler_name: str, pool: str) -> str:
-    """The lease of the schedulers of a node pool; a label value may hold what a name may not."""
+    """Return the lease name for the schedulers of a node pool, whose label value need not be a valid object name."""
     return object_name(f"{scheduler_name}-{pool}" if pool else scheduler_name)
 
 
 class LeadershipLost(RuntimeError):  # noqa: N818
-    """This replica led and could not renew its lease in time: it must stop at once."""
+    """The leader could not renew its lease in time and must stop at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The times of an election in seconds."""
+    """The intervals of leader election, in seconds."""
 
     lease_seconds: int = 15
     renew_seconds: float = 10.0
@@ -49,7 +49,7 @@ class Term:
 
 
 class Election:
-    """One replica's part in the election for `lease`; `wall` gives seconds since 1970 for others to read."""
+    """One candidate for `lease`; `wall` returns seconds since the epoch, written for information only."""
 
     def __init__(
         self, api: Api, lease: Ref, identity: str, wall: Callable[[], float], term: Term | None = None
@@ -66,9 +66,9 @@ class Election:
         self.leading = False
 
     async def run(self, lead: Callable[[], Awaitable[None]], recorder: EventRecorder | None = None) -> None:
-        """Wait to be the leader, run `lead` while holding the lease, release it when `lead` returns.
+        """Acquire the lease, run `lead` while holding it, and release it when `lead` returns.
 
-        Raises LeadershipLost, after stopping `lead`, if the lease could not be renewed.
+        Raise LeadershipLost, after cancelling `lead`, if the lease could not be renewed.
         """
         await self.acquire()
         if recorder:
@@ -93,7 +93,7 @@ class Election:
         log.info("leading", lease=self._lease.name, identity=self._identity)
 
     async def hold(self) -> None:
-        """Renew the lease for ever; raises LeadershipLost when that fails for `renew_seconds` or another has it."""
+        """Renew the lease; raise LeadershipLost when that fails for `renew_seconds` or another replica holds it."""
         while True:
             await asyncio.sleep(min(self._term.retry_seconds, max(self._rest(), 0.0)))
             try:
@@ -106,11 +106,11 @@ class Election:
                 raise LeadershipLost(f"{self._identity} could not renew the lease {self._lease.name}")
 
     def _rest(self) -> float:
-        """Seconds for which this replica may still lead, if it held the lease at all; not positive: none."""
+        """Return the seconds this replica may still lead since its last renewal; 0 or less: none."""
         return self._renewed_at + self._term.renew_seconds - asyncio.get_running_loop().time()
 
     async def _try(self) -> bool:
-        """Take or renew the lease; False if another holds it or the server does not answer."""
+        """Acquire or renew the lease; False if another replica holds it or the write fails."""
         try:
             if not self._mine():
                 await self._read_lease()
@@ -141,7 +141,7 @@ class Election:
             self._owned = self._owned or bool((lease.get("metadata") or {}).get("ownerReferences"))
 
     def _must_wait_for_it(self) -> bool:
-        """Whether the lease is gone and not ours to make."""
+        """Whether the lease is missing and only its owner may create it."""
         waits = self._owned and not self._seen
         if waits:
             log.warning("lease deleted, waiting for its owner to create it", lease=self._lease.name)
@@ -157,7 +157,7 @@ class Election:
         return self._spec().get("holderIdentity") == self._identity
 
     def _left(self) -> float:
-        """Seconds until the lease runs out, as it was last seen; 0 where no other replica holds it."""
+        """Return the seconds until the lease of another replica expires; 0 if no other replica holds it."""
         spec = self._spec()
         if self._mine() or not spec.get("holderIdentity"):
             return 0.0
@@ -176,12 +176,12 @@ class Election:
         return await self._api.update(self._lease, {**self._seen, "spec": spec})
 
     async def _release(self) -> None:
-        """Give the lease up, so that another replica need not wait for it to run out."""
+        """Release the lease, so that another replica need not wait for it to expire."""
         self.leading = False
         try:
             try:
                 await self._let_go()
-            except Conflict:  # a renewal that was cut off on its way back has arrived all the same
+            except Conflict:  # a cancelled renewal has reached the server
                 await self._read_lease()
                 await self._let_go()
         except ApiError as error:

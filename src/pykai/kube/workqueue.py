@@ -5,11 +5,11 @@
     await loop.run(reconcile)            # async (key) -> None, or seconds until the next reconcile of the key
 
 Invariants
-* A key is never reconciled twice at once. Added while it is, it is reconciled once more afterwards, however often it
-  was added; added while it waits, it is reconciled once, at the earliest of the requested times.
+* A key is never reconciled concurrently. Added during its reconcile, however often, it is reconciled once more
+  afterwards; added while it is queued, it is reconciled once, at the earliest of the requested times.
 * An exception is a failure of its key: the next reconcile waits for the backoff, and further `add` calls do not shorten
-  it (`forget` does). A reconcile that returns resets the failures.
-* Nothing polls: without keys the loop costs nothing. Time comes from `Pace.timers`, chance from `Pace.jitter`.
+  it (`forget` does). A reconcile that returns resets the failure count.
+* Nothing polls: without keys the loop is idle. Time comes from `Pace.timers`, randomness from `Pace.jitter`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 class RetryLater(Exception):  # noqa: N818 - an instruction, not an error
-    """A prerequisite does not exist yet: requeued with backoff as any failure, but logged without a traceback."""
+    """A prerequisite does not exist yet: the key is requeued with backoff, but logged without a traceback."""
 
 
 class Timer(Protocol):
@@ -45,10 +45,10 @@ class Timer(Protocol):
 
 
 class Timers(Protocol):
-    """A clock that can call back; an asyncio event loop is one. Times are seconds on a scale of its own."""
+    """A clock with timers, such as an asyncio event loop. Times are monotonic seconds."""
 
     def time(self) -> float:
-        """Now."""
+        """Return the current time."""
         ...
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> Timer:
@@ -83,13 +83,13 @@ Meters = Callable[[str], Meter]
 
 
 def unmetered(loop: str) -> Meter:
-    """No metrics, whatever the loop."""
+    """Return a meter that records nothing."""
     return UNMETERED
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The number of workers, and the backoff of a key after its first and after many failures, in seconds.
+    """The number of workers, and the first and longest backoff of a failed key, in seconds.
 
     `timers` None means the running event loop; `jitter` gives numbers in [0, 1).
     """
@@ -107,7 +107,7 @@ class Pace:
             raise ValueError("0 < first_seconds <= longest_seconds must hold")
 
     def backoff(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row, half of them at random."""
+        """Return the seconds to wait after this many failures in a row; half of the delay is random."""
         return Backoff(self.first_seconds, self.longest_seconds, jitter=0.5, random=self.jitter).after(failures)
 
 
@@ -134,7 +134,7 @@ class ReconcileLoop(Generic[K]):
         self._schedule(key, self._timers.time())
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Reconcile the key after so many seconds, or earlier if it is scheduled earlier."""
+        """Reconcile the key after this delay, or earlier if it is already scheduled earlier."""
         self._schedule(key, self._timers.time() + seconds)
 
     def forget(self, key: K) -> None:
@@ -142,12 +142,12 @@ class ReconcileLoop(Generic[K]):
         self._failures.pop(key, None)
 
     def failures(self, key: K) -> int:
-        """The number of failures of the key in a row."""
+        """Return the number of consecutive failures of the key."""
         return self._failures.get(key, 0)
 
     # ---------------------------------------------------------------------------------------------- the workers
     async def run(self, reconcile: Reconcile[K]) -> None:
-        """Reconcile keys until `stop`, then wait for running ones; a cancellation cancels them, too."""
+        """Reconcile keys until `stop`, then wait for running reconciles; cancellation cancels them."""
         if self._reconcile is not None:
             raise RuntimeError(f"the loop {self.name} is already running")
         self._reconcile = reconcile
@@ -166,7 +166,7 @@ class ReconcileLoop(Generic[K]):
         self._report()
 
     async def quiet(self) -> None:
-        """Return when no key is ready or being reconciled; keys may still wait for their time."""
+        """Return when no key is ready or being reconciled; keys may still wait for their delay."""
         await self._quiet.wait()
 
     # ---------------------------------------------------------------------------------------------- scheduling

@@ -1,8 +1,8 @@
-"""BindRequests: their bodies and lasting device names, and how to create and delete them whatever happened before.
+"""BindRequests: their bodies and permanent device names, and their idempotent creation and deletion.
 
-The engine names a device that no pod shares yet `new-1`, unique within its plan. Written down it needs a name of its
-own for good: it is derived from the node, the pod that opens the device and a number, so a repeated write of the same
-decision says the same. A name that is in use already (by pods that joined an earlier attempt) is never taken again.
+The engine names a newly shared device `new-1`, unique only within its plan. The written name is permanent: it is
+derived from the node, the first pod on the device and a number, so that a repeated write of a decision is identical.
+A name in use (by pods that joined in an earlier attempt) is never assigned again.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from pykai.objects.kinds import BindRequest, Node, ObjectMeta, Pod, PodGroup
 from pykai.objects.nvfractions import compute_mode
 
 _DEVICES = UUID("6f0d1c52-6a1e-4a53-9d0f-6b2b7a8d3c11")
-"""The namespace of the names of shared devices."""
+"""The UUID namespace of the names of shared devices."""
 _LABEL_LENGTH = 63
-"""A node's name may be longer; the server would refuse the whole request for this label."""
+"""The maximum length of a label value; node names may be longer, and the server would reject the request."""
 
 
 @dataclass(frozen=True)
 class FirstStart:
-    """A PodGroup that gets resources for the first time, and its queue."""
+    """A PodGroup that gets resources for the first time, and its queue; `created` in seconds since the epoch."""
 
     uid: str
     created: float
@@ -47,9 +47,9 @@ class FirstStart:
 
 @dataclass(frozen=True)
 class Binding:
-    """A bind request to create: `body` as it is sent, `request` as the cache counts it.
+    """A bind request to create: `body` as it is sent, `request` as the cache holds it.
 
-    `first`: the group of the pod, where no pod of it had a place before.
+    `first`: the pod's group if none of its pods was placed before, else None.
     """
 
     pod: Pod
@@ -66,7 +66,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class PodDeletion:
-    """A pod to delete, and the PodGroup it belongs to."""
+    """A pod to evict, and its PodGroup."""
 
     pod: Pod
     group: PodGroup
@@ -74,7 +74,7 @@ class PodDeletion:
 
 
 def bindings(snapshot: Snapshot, plan: Plan, view: ClusterCache) -> list[Binding]:
-    """The requests for all binds of a plan; `view` is the cache the snapshot was made of."""
+    """Return the requests for all binds of a plan; `view` is the cache the snapshot was taken of."""
     pods = view.of(Pod)
     taken = {group for groups in snapshot.pods.gpu_groups.values() for group in groups}
     lasting = DeviceNames(taken)
@@ -88,7 +88,7 @@ def bindings(snapshot: Snapshot, plan: Plan, view: ClusterCache) -> list[Binding
 
 
 class FirstStarts:
-    """Which PodGroups the binds of a plan give resources for the first time, as far as the cluster shows."""
+    """The PodGroups that get resources for the first time by a plan, as far as their objects show."""
 
     def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
         self._snapshot = snapshot
@@ -96,7 +96,7 @@ class FirstStarts:
         self._known: dict[int, FirstStart | None] = {}
 
     def of(self, pod: Key) -> FirstStart | None:
-        """The group of a pod that is bound; None where pods of it had a place before."""
+        """Return the group of a bound pod; None if any of its pods was placed before."""
         gang = int(self._snapshot.pods.gang[self._rows[pod]])
         if gang not in self._known:
             self._known[gang] = self._first(gang) if gang >= 0 else None
@@ -113,21 +113,21 @@ class FirstStarts:
 
 
 def evictions(plan: Plan, view: ClusterCache) -> Iterator[PodDeletion]:
-    """The evictions of a plan."""
+    """Return the evictions of a plan."""
     pods, groups = view.of(Pod), view.of(PodGroup)
     for evict in plan.evictions:
         yield PodDeletion(pods[evict.pod], groups[evict.gang], evict)
 
 
 class DeviceNames:
-    """Names that last for devices the engine has just opened; devices that are shared already keep theirs."""
+    """Permanent names for newly shared devices; devices that are already shared keep theirs."""
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = set(taken)
         self._lasting = {name: name for name in taken}
 
     def name(self, group: str, node: str, uid: str) -> str:
-        """The lasting name of the engine's `group`, opened by the pod of this uid unless it was named before."""
+        """Return the permanent name of the engine's `group`; `uid` is that of the first pod on the device."""
         if group not in self._lasting:
             self._lasting[group] = self._fresh(f"{node}/{uid}")
         return self._lasting[group]
@@ -141,7 +141,7 @@ class DeviceNames:
 
 
 def request_body(bind: Bind, pod: Pod, groups: list[str], params: SchedulerParams) -> Object:
-    """The BindRequest for a bind: it has the name of its pod and goes with it, and says in which group the pod is."""
+    """Return the BindRequest for a bind: named after its pod, owned by it, annotated with the pod's group."""
     namespace, name = bind.pod
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod.metadata.uid}
     labels = {names.SELECTED_NODE_LABEL: bind.node} if len(bind.node) <= _LABEL_LENGTH else {}
@@ -183,11 +183,11 @@ T = TypeVar("T")
 async def create_request(
     api: Api, body: Object, wanted: Callable[[], bool], sleep: Sleep = asyncio.sleep
 ) -> BindRequest | None:
-    """Create the request, or find that it is there; what an earlier pod or a failed attempt left behind goes first.
+    """Create the request or return the existing one; first delete one left by an earlier pod or a failed attempt.
 
-    It is not sent, nor sent again, once it is not `wanted`: the answer that got lost was a yes, and by now the request
-    may have failed and its place be another's. None where there is none then. Raises the server's refusal; after one
-    that `is_uncertain` the request may exist all the same.
+    Nothing is sent once the bind is not `wanted`: a request whose response was lost may have been created, failed, and
+    its resources assigned to another pod. Return None if no request is in force then. Raise the server's error; after
+    one that `is_uncertain` the request may exist nevertheless.
     """
     in_doubt = False
     for attempt in range(1, TRIES + 1):
@@ -207,7 +207,7 @@ async def create_request(
 
 
 async def _create_or_find(api: Api, body: Object, wanted: Callable[[], bool]) -> BindRequest | None:
-    """The request, new or found; None where another one was in its way, which is deleted then."""
+    """Return the request, created or existing; None after deleting another one of the same name."""
     try:
         return msgspec.convert(await api.create(BIND_REQUEST, body), BindRequest)
     except AlreadyExists:
@@ -220,15 +220,15 @@ async def _create_or_find(api: Api, body: Object, wanted: Callable[[], bool]) ->
 
 
 def is_uncertain(error: ApiError) -> bool:
-    """Whether a write may have been carried out all the same, or may be when it is sent again.
+    """Whether a failed write may have been carried out, or may succeed when repeated.
 
-    A server whose store does not answer in time says 500: it does not know either.
+    This includes 500: a server returns it when its store times out, without knowing the outcome.
     """
     return isinstance(error, TooManyRequests) or error.status >= 500
 
 
 async def until_certain(write: Callable[[], Awaitable[T]], sleep: Sleep = asyncio.sleep) -> T:
-    """Carry out a write that may be carried out twice, again while it is not known whether it was."""
+    """Carry out an idempotent write; repeat it with backoff while its outcome is uncertain."""
     for attempt in range(1, TRIES):
         try:
             return await write()
@@ -244,7 +244,7 @@ def _pause(attempt: int, error: ApiError) -> float:
 
 
 async def _existing(api: Api, body: Object) -> BindRequest | None:
-    """The request of this name, if there is one; Timeout where the server does not say."""
+    """Return the request of this name, None if there is none; raise Timeout if the server does not answer."""
     metadata = body["metadata"]
     try:
         return await api.get(BIND_REQUEST.ref(metadata["name"], metadata["namespace"]), BindRequest)
@@ -255,7 +255,7 @@ async def _existing(api: Api, body: Object) -> BindRequest | None:
 
 
 async def _made_before(api: Api, body: Object) -> BindRequest | None:
-    """The request, if an attempt whose answer got lost has made it and it is in force."""
+    """Return the request if an attempt whose response was lost created it and it is in force."""
     try:
         found = await _existing(api, body)
     except ApiError:
@@ -268,13 +268,13 @@ def _stands(found: BindRequest, body: Object) -> bool:
 
 
 def is_in_force(found: BindRequest, wanted: ObjectMeta) -> bool:
-    """Whether a request is for the pod of another one and was not given up."""
+    """Whether the request `found` is for the same pod as `wanted` and has not failed."""
     uids = {owner.uid for owner in wanted.owner_references or ()}
     return any(owner.uid in uids for owner in found.metadata.owner_references or ()) and not request_failed(found)
 
 
 async def delete_request(api: Api, request: BindRequest) -> None:
-    """Delete this very request; that it is gone, or another one by now, is as good."""
+    """Delete the request with this uid; it is no error if it is gone or was replaced."""
     meta = request.metadata
     try:
         await api.delete(BIND_REQUEST.ref(meta.name, meta.namespace), Deletion(uid=meta.uid))
@@ -283,12 +283,12 @@ async def delete_request(api: Api, request: BindRequest) -> None:
 
 
 def reason(error: ApiError) -> str:
-    """The server's refusal in one line."""
+    """Return the server's message in one line."""
     return " ".join(error.message.split())
 
 
 def targets_missing_node(request: BindRequest, cache: ClusterCache) -> bool:
-    """Whether a request of this partition is for a node that does not exist; other partitions know their own nodes."""
+    """Whether a request of this partition is for a node that does not exist."""
     if ("", request.spec.selected_node) in cache.of(Node):
         return False
     params = cache.params

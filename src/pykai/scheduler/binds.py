@@ -1,7 +1,7 @@
-"""Binds: directly where that is possible, else by a bind request, which is deleted where it has no future.
+"""Bind pods: directly where possible, else by a BindRequest, which is deleted once it cannot succeed.
 
-A bind that fails holds its whole gang for a while: half a running gang is worse than a pending one. What an
-earlier leader wrote last counts, even if no watch shows it yet: the server is asked once, before the first cycle.
+A failed bind holds back its whole gang with backoff, because half a running gang is worse than a pending one.
+`Takeover` lists the last writes of the previous leader before the first cycle, because no watch may show them yet.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from pykai.scheduler.status import PodCondition, about_pod
 from pykai.scheduler.writer_context import WriterContext
 
 MOST_STARTED = 100_000
-"""First starts that are remembered, so that a restart is not taken for one."""
+"""The maximum number of PodGroup uids remembered, so that a restart is not measured as a first start."""
 
 log = structlog.get_logger(component="scheduler")
 
 
 class BindWriter:
-    """Writes bind requests, at most `at_once` at a time."""
+    """Binds pods, at most `at_once` at a time."""
 
     def __init__(self, context: WriterContext, at_once: int) -> None:
         self._context = context
@@ -45,12 +45,12 @@ class BindWriter:
         self._leaving: set[str] = set()
         """Uids of requests that are being deleted."""
         self._remaining: list[tuple[BindRequest, str]] = []
-        """Failed requests that could not be deleted, and why they should be."""
+        """Failed requests that could not be deleted, and the reason to delete them."""
         self._started: dict[str, None] = {}
-        """Uids of PodGroups whose first start was measured, the oldest first."""
+        """Uids of PodGroups whose first start was measured, oldest first."""
 
     async def place(self, binding: Binding, params: SchedulerParams) -> None:
-        """Bind the pod, or create the request to bind it, and record it."""
+        """Bind the pod directly or create its BindRequest; record the result as events and metrics."""
         order, assumptions = binding.request, self._context.assumptions
         async with self._turns:
             began = time.perf_counter()
@@ -75,10 +75,9 @@ class BindWriter:
         await self._label(binding.pod, params)
 
     async def _written(self, binding: Binding) -> BindRequest | None:
-        """The request that was created, or what it would have been where the pod was bound without one; None where the
-        bind is not wanted any more.
+        """Return the created request, or the equivalent of a direct bind; None if the bind is no longer wanted.
 
-        A request after a direct bind whose answer got lost is for the same node: whichever of the two is carried out.
+        After a direct bind whose response was lost, a request for the same node is safe: both bind the pod alike.
         """
         order, wanted = binding.request, partial(self._context.assumptions.wants, binding.request)
         doubt: ApiError | None = None
@@ -117,9 +116,9 @@ class BindWriter:
             metrics.observe("pod_group_first_start_wait_seconds", max(now - first.created, 0.0), labels)
 
     def _failed(self, binding: Binding, error: ApiError) -> None:
-        """Take the bind back; one that may exist all the same is counted until the watch has had time to show it.
+        """Drop the assumption of a failed bind; keep it while the write may have succeeded, until `trust_seconds` end.
 
-        One that is not wanted any more has not failed: the watch has shown it, or its pod is gone.
+        A bind that is no longer wanted has not failed: the watch has shown it, or its pod is gone.
         """
         pod, bind = binding.pod, binding.bind
         if not self._context.assumptions.wants(binding.request):
@@ -137,7 +136,7 @@ class BindWriter:
         self._context.hold(binding.gang, (bind.pod, pod.metadata.uid))
 
     async def _label(self, pod: Pod, params: SchedulerParams) -> None:
-        """The pod carries the label of the node pool it was given a place in."""
+        """Label the pod with the node pool of this scheduler."""
         meta = pod.metadata
         known = (meta.labels or {}).get(params.node_pool_key)
         if not params.partitioned or not params.node_pool or known == params.node_pool:
@@ -149,7 +148,7 @@ class BindWriter:
             log.warning("pod not labelled", pod=meta.title, error=reason(error))
 
     async def confirm(self, order: BindRequest) -> None:
-        """Ask the server about a bind that no watch has shown: it counts while its request, or its pod, says so."""
+        """Check a bind that no watch has shown with the API server; drop its assumption if it does not exist there."""
         assumptions, meta = self._context.assumptions, order.metadata
         try:
             found = await self._in_force(order)
@@ -164,7 +163,7 @@ class BindWriter:
             self._context.soon()
 
     async def _in_force(self, order: BindRequest) -> BindRequest | None:
-        """The server's state of an order: its request, or its bound pod; None if neither exists."""
+        """Return the bind according to the API server: its request, or one for its bound pod; None without either."""
         api, meta = self._context.access.api, order.metadata
         try:
             found = await api.get(BIND_REQUEST.ref(meta.name, meta.namespace), BindRequest)
@@ -182,16 +181,16 @@ class BindWriter:
 
     # ------------------------------------------------------------------------------------------------------------ ends
     def given_up(self, request: BindRequest, pod: Pod | None) -> None:
-        """Hold the gang of a pod whose request the binder has given up; None: the pod is gone."""
+        """Hold back the gang of a pod whose request failed in the binder; `pod` None: it is gone."""
         if pod is not None and not pod.spec.node_name and request_is_for(request, pod):
             meta = pod.metadata
             group = (meta.annotations or {}).get(names.POD_GROUP_ANNOTATION, "")
             self._context.hold((meta.namespace, group), (meta.key, meta.uid))
 
     async def delete(self, request: BindRequest, why: str) -> None:
-        """Delete a request; one that the server has not answered yet is left to the next cycle.
+        """Delete a request; a request without uid (not created yet) is left to the next cycle.
 
-        One that failed and could not be deleted is among those `remaining`; a node that is gone shows in every cycle.
+        A failed request that cannot be deleted is kept in `remaining`; requests for missing nodes recur in each cycle.
         """
         uid = request.metadata.uid
         if not uid or uid in self._leaving:
@@ -210,13 +209,13 @@ class BindWriter:
             self._leaving.discard(uid)
 
     def remaining(self) -> list[tuple[BindRequest, str]]:
-        """Failed requests that could not be deleted since the last call, and why they should be."""
+        """Return the failed requests that could not be deleted since the last call, with the reason to delete them."""
         remaining, self._remaining = self._remaining, []
         return remaining
 
 
 def _carried_out(order: BindRequest, pod: Pod, node: str) -> BindRequest:
-    """An order whose pod is on a node without a request: the pod stands for it."""
+    """Return the request as if it had bound the pod to the node; it takes the uid of the pod."""
     metadata = structs.replace(order.metadata, uid=pod.metadata.uid)
     return structs.replace(order, metadata=metadata, spec=structs.replace(order.spec, selected_node=node))
 
@@ -234,7 +233,7 @@ class _BoundPod(Struct, frozen=True):
 
 
 class Takeover:
-    """The server's current state, beyond the watches."""
+    """Assumes the previous leader's writes that the watches do not show yet."""
 
     def __init__(self, api: Api, cache: ClusterCache, backoff: Backoff) -> None:
         self._api = api
@@ -242,7 +241,7 @@ class Takeover:
         self._backoff = backoff
 
     async def take(self, assumptions: Assumptions, context: WriterContext) -> None:
-        """Assume all of it; pods that were bound without a request only where that is done at all."""
+        """Assume all of them; pods bound without a request are listed only with a direct binder."""
         known = self._cache.of(BindRequest)
         before = dict(known)
         listed = await self._listed(partial(self._api.list, BIND_REQUEST, BindRequest))
@@ -258,14 +257,14 @@ class Takeover:
                 assumptions.trust_bind(request, until)
 
     async def _bound(self) -> Iterator[BindRequest]:
-        """Orders that stand for pods on a node of which the watch does not know."""
+        """Return a request for each bound pod that the watch does not show as bound."""
         ours = f"spec.schedulerName={self._cache.params.scheduler_name}"
         where = Selection(fields=f"{ours},spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
         listed, known = await self._listed(partial(self._api.list, POD, _BoundPod, where)), self._cache.of(Pod)
         return (_order(pod) for pod in listed if not _is_known(known.get(pod.metadata.key), pod))
 
     async def _listed(self, ask: Callable[[], Awaitable[Page[T]]]) -> Sequence[T]:
-        """The server's current state, retried until it is read."""
+        """Return the listed objects, retrying with backoff until the list succeeds."""
         failures = 0
         while True:
             try:
@@ -277,7 +276,7 @@ class Takeover:
 
 
 def _is_known(shown: Pod | None, pod: _BoundPod) -> bool:
-    """Whether the watch shows that the pod is on a node."""
+    """Whether the watch shows the pod as bound."""
     return shown is not None and shown.metadata.uid == pod.metadata.uid and bool(shown.spec.node_name)
 
 

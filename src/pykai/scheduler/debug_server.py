@@ -1,8 +1,8 @@
 """The debug endpoints /get-snapshot and /get-job-order.
 
-A snapshot is what a cycle would see now, as a file KAI's snapshot tool and `kai replay` read. The scheduler keeps only
-the fields it reads, so the objects are listed anew, whole, page by page into a zip archive. Of config maps only the
-metadata is written: no decision reads their data, and they may hold what should not leave.
+A snapshot is the input of a cycle at this moment, as a file that KAI's snapshot tool and `kai replay` read. The
+informers keep only the fields that the scheduler reads, so complete objects are listed again, page by page into a zip
+archive. Of ConfigMaps only the metadata is written: no decision reads their data, which may be confidential.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from pykai.objects.kinds import Pod
 from pykai.scheduler.informers import SOURCES, Source, selection
 
 SnapshotFile = Callable[[bool], Awaitable[IO[bytes]]]
-"""Called with whether environment variables are wanted."""
+"""Argument: whether to include environment variables."""
 MayRead = Callable[[str, str], Awaitable[bool]]
-"""Whether the bearer of a token may get a path."""
+"""Arguments: bearer token and path; returns whether its user may GET the path."""
 TOKEN_REVIEW = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 ACCESS_REVIEW = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 JobOrder = Callable[[], dict[str, object] | None]
-"""None before the first cycle; runs in a thread."""
+"""Returns None before the first cycle; runs in a thread."""
 CHUNK = 256 * 1024
 
 
 def debug_routes(
     snapshot: SnapshotFile | None, order: JobOrder | None, may_read: MayRead | None = None
 ) -> web.Application:
-    """/get-snapshot and /get-job-order; a route whose plugin is not configured (None) does not exist.
+    """Return the application with /get-snapshot and /get-job-order, each only if its plugin is configured (not None).
 
-    Clients on loopback read both. Others need a bearer token that `may_read` accepts; None: none does.
+    Clients on loopback may read both. Others need a bearer token that `may_read` accepts; None: none is accepted.
     """
 
     async def get_snapshot(request: web.Request) -> web.StreamResponse:
@@ -83,7 +83,7 @@ def debug_routes(
 
 
 async def _authorize(request: web.Request, may_read: MayRead | None) -> None:
-    """Refuse a client that is neither on loopback nor has a token with the right to read this path."""
+    """Reject a client that is not on loopback and has no token that may read this path."""
     if request.remote is not None and ip_address(request.remote).is_loopback:
         return
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
@@ -94,7 +94,7 @@ async def _authorize(request: web.Request, may_read: MayRead | None) -> None:
 
 
 async def may_read(api: Api, token: str, path: str) -> bool:
-    """Whether the API server knows the token and lets its user get this path (a nonResourceURL in RBAC)."""
+    """Whether the API server authenticates the token and allows its user to GET the path (a nonResourceURL in RBAC)."""
     try:
         review = await api.create(TOKEN_REVIEW, {"spec": {"token": token}})
         status = review.get("status") or {}
@@ -111,7 +111,7 @@ async def may_read(api: Api, token: str, path: str) -> bool:
 
 
 def job_order(snapshot: Snapshot, policy: Policy, now: float) -> Object:
-    """The order of the allocate action over all gangs that wait, in all and by queue."""
+    """Return the order in which the allocate action serves pending gangs, overall and by queue."""
     gangs, order = snapshot.gangs, service_order(snapshot, policy, now)
     rows = gangs.rows_of(order)
     entries = [(rows[key], {"id": "/".join(key), "priority": gangs.priority[rows[key]]}) for key in order]
@@ -133,7 +133,7 @@ async def _send(request: web.Request, file: IO[bytes]) -> web.StreamResponse:
 
 @asynccontextmanager
 async def serving(app: web.Application, port: int, host: str = "127.0.0.1") -> AsyncIterator[int]:
-    """Answer while the block runs; gives the port, which is a free one where 0 was asked for."""
+    """Serve while the block runs; yield the port, a free one if `port` is 0."""
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
@@ -153,21 +153,23 @@ log = structlog.get_logger(component="scheduler")
 
 @dataclass(frozen=True)
 class SnapshotContext:
-    """What else belongs into the file: configuration, the plugins that run where it names none, and flags."""
+    """What else the file contains: configuration, the plugins used if it names none, and flags."""
 
     config: SchedulerConfig
     built_in: tuple[str, ...]
     period: float = 1.0
     status_workers: int = 5
     gpu_sharing_mode: str = ""
-    """That of the whole cluster, where it is known; the scheduler itself knows only if it is NvFractions."""
+    """The mode of the cluster; "" if unknown: the scheduler itself only knows whether it is NvFractions."""
 
 
 async def write_snapshot(
     api: Api, params: SchedulerParams, about: SnapshotContext, with_env: bool = False
 ) -> IO[bytes]:
-    """The archive, as an open file at its beginning, which the caller closes. Environment variables of containers are
-    left out unless `with_env`: no decision reads them, and they may hold secrets."""
+    """Return the archive as an open file positioned at its start; the caller closes it.
+
+    Environment variables are omitted unless `with_env`: no decision reads them, and they may hold secrets.
+    """
     file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(MEMBER, "w") as out:
         out.write(b'{"config":' + encode(config_document(about)))
@@ -184,7 +186,7 @@ async def write_snapshot(
 
 
 async def _write_objects(objects: AsyncIterator[bytes], source: Source, out: IO[bytes]) -> bool:
-    """The objects of one kind and the end of their list; False where the kind is not installed."""
+    """Write the objects of one kind and the end of their list; False if the kind is not installed."""
     first, installed = True, True
     try:
         async for item in objects:
@@ -214,13 +216,13 @@ async def _objects(api: Api, params: SchedulerParams, source: Source, with_env: 
 
 
 def _named(item: Raw, source: Source) -> bytes:
-    """An object of which only the metadata was listed, under its own kind."""
+    """Return an object of which only the metadata was listed, under its own kind."""
     metadata = decode(item, Object)["metadata"]
     return encode({"apiVersion": source.resource.api_version, "kind": source.resource.kind, "metadata": metadata})
 
 
 def _without_env(item: Raw) -> bytes:
-    """A pod without the environment variables of its containers."""
+    """Return a pod without the environment variables of its containers."""
     pod = decode(item, Object)
     for containers in _CONTAINERS:
         for container in (pod.get("spec") or {}).get(containers) or ():
@@ -231,7 +233,7 @@ def _without_env(item: Raw) -> bytes:
 
 # ------------------------------------------------------------------------------------------------------------ documents
 def config_document(about: SnapshotContext) -> Object:
-    """The configuration as its file would say it, with the built-in plugins written out."""
+    """Return the configuration as in its file, with the built-in plugins listed."""
     config = about.config
     chosen: list[tuple[str, Mapping[str, str]]] = [(name, {}) for name in about.built_in]
     if config.plugins is not None:
@@ -248,7 +250,7 @@ def config_document(about: SnapshotContext) -> Object:
 
 
 def params_document(params: SchedulerParams, about: SnapshotContext) -> Object:
-    """The flags; durations are nanoseconds, a zero value is left out."""
+    """Return the flags; durations in nanoseconds, zero values are omitted."""
     pool = {"NodePoolLabelKey": params.node_pool_key, "NodePoolLabelValue": params.node_pool}
     given: Object = {
         "schedulerName": params.scheduler_name,
@@ -272,7 +274,7 @@ def params_document(params: SchedulerParams, about: SnapshotContext) -> Object:
 
 
 def discovery_document(installed: list[Source]) -> Object | None:
-    """What the server serves; empty unless it lacks something a reader would assume: the DRA API."""
+    """Return the kinds the server serves; None if it serves DRA, which readers of the file assume."""
     found = [source.resource for source in installed]
     if resources.RESOURCE_CLAIM in found:
         return None

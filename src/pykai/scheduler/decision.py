@@ -1,6 +1,6 @@
-"""One cycle, from a copy of the cache to everything that is to be written. It runs in a thread of its own.
+"""One scheduling cycle: from a copy of the cache to the decision to write. It runs in its own thread.
 
-Nothing here touches what the event loop owns. Also how the process treats memory while it decides cycle after cycle.
+Invariant: nothing here accesses state that the event loop owns.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ from pykai.scheduler.status import Conditions, conditions
 Judge = Callable[[Snapshot, Plan], Sequence[object]]
 """The violations of a plan; empty for a valid plan."""
 Usage = Mapping[str, tuple[float, float, float]]
-"""Queue name -> normalised use over time of cpu, memory and GPUs."""
+"""Queue name -> normalised historical usage of cpu, memory and GPUs."""
 
 
 def no_judge(_: Snapshot, __: Plan) -> Sequence[object]:
-    """Every plan is right."""
+    """Accept every plan."""
     return ()
 
 
 class RefusedPlanError(RuntimeError):
-    """The judge found fault with a plan: it is not carried out."""
+    """The judge rejected a plan, so it is not written."""
 
 
 @dataclass
 class StepTimings:
-    """Milliseconds of the steps around `decide`, whose own ones the plan has. The snapshot is a part of the opening,
-    the judge one of the closing."""
+    """Milliseconds of the steps around `decide`; the plan has the timings of `decide` itself.
+
+    `opening` includes the snapshot, `closing` includes the judge.
+    """
 
     snapshot: float = 0.0
     judging: float = 0.0
@@ -50,7 +52,7 @@ class StepTimings:
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision of a cycle, ready to be written."""
+    """The decision of a cycle, ready to write."""
 
     snapshot: Snapshot
     policy: Policy
@@ -60,9 +62,9 @@ class Decision:
     conditions: Conditions
     pods: Mapping[Key, Pod]
     cache: ClusterCache
-    """The objects that were decided on; nothing changes them any more."""
+    """The objects the decision is based on; they no longer change."""
     missing_node: Sequence[BindRequest]
-    """Requests of this partition for nodes that are not there."""
+    """Bind requests of this partition for nodes that do not exist."""
     timings: StepTimings
 
 
@@ -77,9 +79,9 @@ def make_decision(  # noqa: PLR0913 - what one cycle is made of
     backoff: Mapping[tuple[Key, str], float] | None = None,
     clock: Clock = steady,
 ) -> Decision:
-    """Decide on the objects of `view` within the budgets of time; RefusedPlanError if the judge does not agree.
+    """Decide on the objects of `view` within the time budgets; raise RefusedPlanError if the judge rejects the plan.
 
-    `backoff`: see `Snapshot.search_backoff`. `clock`: what bounds searches and times the steps.
+    `backoff`: see `Snapshot.search_backoff`. `clock` measures search budgets and step timings.
     """
     watch, timings = _Stopwatch(clock), StepTimings()
     snapshot = view.snapshot(now, usage)
@@ -111,13 +113,13 @@ def make_decision(  # noqa: PLR0913 - what one cycle is made of
 
 
 class _Stopwatch:
-    """Milliseconds since the last reading."""
+    """Measures milliseconds between readings."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last = clock()
 
     def read(self) -> float:
-        """The time since the last reading."""
+        """Return the milliseconds since the last reading."""
         before, self._last = self._last, self._clock()
         return (self._last - before) * 1000

@@ -1,7 +1,7 @@
-"""Evictions: the pod is deleted with its own grace period; events on it and its PodGroup, and a condition, say why.
+"""Evict pods: delete them with their own grace period; events on pod and PodGroup, and a condition, give the reason.
 
-With the annotation `kai.scheduler/eviction-strategy: suspend` on the PodGroup its owner is suspended instead, and
-deletes the pods itself. A pod that moves is deleted all the same, because its workload would not be resumed.
+With the annotation `kai.scheduler/eviction-strategy: suspend` on the PodGroup, its owner is suspended instead and
+deletes the pods itself. Pods evicted to move are always deleted, because nothing would resume their workload.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class EvictionWriter:
         self._context = context
         self._turns = asyncio.Semaphore(at_once)
         self._suspending: dict[str, asyncio.Task[bool]] = {}
-        """By the uid of the owner: its pods share one write."""
+        """By owner uid: all pods of one owner share one write."""
 
     async def evict(self, eviction: PodDeletion, params: SchedulerParams) -> None:
-        """Delete the very pod that was meant; a failure means that it is decided anew."""
+        """Evict the pod with this uid; after a failure drop the assumption and request a cycle."""
         evict = eviction.evict
         async with self._turns:
             self._record(eviction)
@@ -65,13 +65,13 @@ class EvictionWriter:
         self._context.metrics.add("pod_group_evicted_pods_total", 1.0, labels)
 
     async def _delete(self, pod: Pod) -> None:
-        """Delete the pod, unless a watch has shown by now that it leaves."""
+        """Delete the pod, unless a watch already shows it terminating or gone."""
         meta = pod.metadata
         if self._context.assumptions.evicts(pod):
             await self._context.access.api.delete(POD.ref(meta.name, meta.namespace), Deletion(uid=meta.uid))
 
     async def _suspended(self, eviction: PodDeletion) -> bool:
-        """Suspend the workload where its group asks for it; False: the pod is to be deleted."""
+        """Suspend the workload if its PodGroup requests that; False: delete the pod instead."""
         group, evict = eviction.group, eviction.evict
         asked = (group.metadata.annotations or {}).get(names.EVICTION_STRATEGY) == "suspend"
         if not asked or evict.moves_to or evict.action == "consolidation":
@@ -87,7 +87,7 @@ class EvictionWriter:
         return await asyncio.shield(task)
 
     async def _suspend(self, owner: OwnerReference, namespace: str) -> bool:
-        """Whether the owner is suspended now; one without the field, or that we may not change, is not."""
+        """Suspend the owner; return whether it is suspended: not if it lacks the field or may not be written."""
         api_group, _, version = owner.api_version.rpartition("/")
         resource = Resource(api_group, version, f"{owner.kind.lower()}s", owner.kind)
         body: Object = {"metadata": {"uid": owner.uid}, "spec": {"suspend": True}}
@@ -111,7 +111,7 @@ class EvictionWriter:
         log.info("pod evicted", pod="/".join(evict.pod), node=node, action=evict.action, evictor=evictor)
 
     async def _announce(self, eviction: PodDeletion) -> None:
-        """Mark the pod as disrupted on purpose, for controllers that count failures."""
+        """Set the condition DisruptionTarget, so that controllers do not count the pod as failed."""
         meta = eviction.pod.metadata
         condition = {
             "type": names.DISRUPTION_TARGET,
@@ -132,7 +132,7 @@ class EvictionWriter:
 
 
 def _lost(eviction: PodDeletion) -> dict[str, str]:
-    """What the eviction takes: the queue, node and GPUs of the pod, and since when its workload had its resources."""
+    """Return the annotations with the pod's queue, node and GPUs, and the start time of its workload."""
     pod, group = eviction.pod, eviction.group
     asked = gpu_request(pod_amounts(decode_template(pod.spec)), pod.metadata.annotations or {})
     facts = {names.EVICTED_QUEUE: group.spec.queue, names.EVICTED_NODE: pod.spec.node_name}

@@ -1,13 +1,13 @@
-"""Which PodGroup a pod belongs in before the pod itself says so.
+"""The PodGroup of a pod whose annotation does not name it yet. The annotation, once present, takes precedence.
 
-`OwnGroups`: a pod that names no group and owns a PodGroup is in it. A group is made for every pod that comes by itself,
-and its name is written into the pod when the pod is bound. What a pod says itself counts more.
+`OwnGroups`: a pod without the annotation that owns a PodGroup belongs to it. The pod grouper creates such a group for
+every standalone pod; the bind writes its name into the pod.
 
-`ExpectedGroups`: groups that the pod grouper of the same process has decided and not written yet. A scheduler in a
-process of its own learns both from the API server, two writes later. Where both share a process, a pod can be decided
-at once: its group is created meanwhile, and the bind writes the group's name into the pod. Nothing is lost with the
-process: the next one's grouper derives what was not written from the pod alone.
-Invariant: a group is expected from its announcement until the watch shows it, and only while a pod is in it.
+`ExpectedGroups`: groups that the pod grouper in the same process has decided but not written yet. A scheduler in a
+separate process sees them only after two writes to the API server. In one process, the pod can be scheduled at once:
+the group is created meanwhile, and the bind writes its name into the pod. A restart loses nothing, because the pod
+grouper derives the same group from the pod again.
+Invariant: a group is expected from its announcement until the watch shows it, and only while it has pods.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pykai.objects.kinds import Pod, PodGroup
 
 
 class OwnGroups:
-    """The PodGroups that pods own, by the pod's uid."""
+    """The PodGroups that pods own, by pod uid."""
 
     def __init__(self) -> None:
         self._names: defaultdict[str, set[str]] = defaultdict(set)
 
     def change(self, old: PodGroup | None, new: PodGroup | None) -> set[Key]:
-        """Take in a change of a group, None where there is none; the pods that own it, or did, if that changed."""
+        """Apply a change of a group (None: absent); return its old and new owner pods if they differ."""
         before, after = _owners(old), _owners(new)
         if before == after:
             return set()
@@ -42,7 +42,7 @@ class OwnGroups:
         return {*before.values(), *after.values()}
 
     def joined(self, pod: Pod, expected: str = "") -> Pod:
-        """The pod with the name of the group it was expected in, or of its own one, where it names none itself."""
+        """Return the pod annotated with `expected`, else with its own group; unchanged if already annotated."""
         known, annotations = self._names.get(pod.metadata.uid), pod.metadata.annotations or {}
         name = expected or (min(known) if known else "")
         if not name or names.POD_GROUP_ANNOTATION in annotations:
@@ -52,7 +52,7 @@ class OwnGroups:
 
 
 def _owners(group: PodGroup | None) -> dict[str, Key]:
-    """The pods that own a group, by uid."""
+    """Return the pods that own a group, by uid."""
     if group is None:
         return {}
     meta = group.metadata
@@ -61,20 +61,20 @@ def _owners(group: PodGroup | None) -> dict[str, Key]:
 
 
 MOST = 5_000
-"""How many groups may be ahead of their writing: beyond that the API server is too far behind."""
+"""The maximum number of groups that are expected but not written; beyond it the API server lags too far behind."""
 
 
 class ExpectedGroups:
-    """Groups by (namespace, name), and the names of the groups of pods by the pods' uids.
+    """Expected groups by (namespace, name), and the group of each pod by pod uid.
 
-    `listen` connects the informers: `group(group, gone)` is called for an added or removed group,
-    `pod(key)` for its pods.
+    `listen` connects the informers: `group(group, gone)` is called for an added or removed group, `pod(key)` for its
+    pods.
     """
 
     def __init__(self) -> None:
         self._groups: dict[Key, PodGroup] = {}
         self._pods: dict[str, tuple[Key, Key]] = {}
-        """By uid: the pod and its group."""
+        """Pod uid -> keys of the pod and of its group."""
         self._members: dict[Key, set[str]] = {}
         self._group: Callable[[PodGroup, bool], None] = lambda group, gone: None
         self._pod: Callable[[Key], None] = lambda pod: None
@@ -83,12 +83,12 @@ class ExpectedGroups:
     def listen(
         self, group: Callable[[PodGroup, bool], None], pod: Callable[[Key], None], is_shown: Callable[[Key], bool]
     ) -> None:
-        """Report changes to these; `is_shown`: whether the watch shows a group."""
+        """Report changes to these callbacks; `is_shown` returns whether the watch shows a group."""
         self._group, self._pod, self._is_shown = group, pod, is_shown
 
     # ----------------------------------------------------------------------------------------- announced by the grouper
     def expect(self, pod: Key, uid: str, group: PodGroup) -> bool:
-        """The pod of this uid belongs in this group, which is being created or exists; False: too many are expected."""
+        """Announce that the pod belongs to this group, existing or being created; False: `MOST` groups are expected."""
         key = group.metadata.key
         if key not in self._groups and not self._is_shown(key):
             if len(self._groups) >= MOST:
@@ -104,7 +104,7 @@ class ExpectedGroups:
         return True
 
     def withdraw(self, uid: str) -> None:
-        """The announcement of this pod is void: it belongs in no group, or the group cannot be created."""
+        """Revoke the announcement of a pod: it belongs to no group, or its group cannot be created."""
         known = self._pods.get(uid)
         if known is not None:
             self.gone(uid)
@@ -112,17 +112,17 @@ class ExpectedGroups:
 
     # --------------------------------------------------------------------------------------------- shown by the watches
     def shown(self, group: Key) -> None:
-        """The watch shows the group, or that it is gone: what was expected of it counts no more."""
+        """The watch shows the group or its deletion: it is no longer expected."""
         self._groups.pop(group, None)
 
     def named(self, uid: str) -> None:
-        """The pod names its group itself; a group that is not written yet still needs its pods."""
+        """The pod's annotation names its group: drop the pod, unless its group is still expected."""
         known = self._pods.get(uid)
         if known is not None and known[1] not in self._groups:
             self.gone(uid)
 
     def gone(self, uid: str) -> None:
-        """Forget a pod, and its group if that is not written and no other pod is in it."""
+        """Forget a pod, and its group if that is still expected and has no other pod."""
         known = self._pods.pop(uid, None)
         if known is None:
             return
@@ -135,6 +135,6 @@ class ExpectedGroups:
             self._group(group, True)
 
     def group_of(self, uid: str) -> str:
-        """The name of the group a pod belongs in; empty where none was announced."""
+        """Return the name of the group announced for a pod; "" if none."""
         known = self._pods.get(uid)
         return known[1][1] if known is not None else ""

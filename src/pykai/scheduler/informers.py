@@ -1,7 +1,7 @@
-"""Everything the scheduler reads, as one table of watches, and the way of their changes into the cache.
+"""All kinds the scheduler reads, as one table of informers, and the handlers that apply their changes to the cache.
 
-In a process of its own the scheduler asks the server only for what its partition needs. Where it shares watches with
-other components (`kai all`), it takes what is there and the cache drops what is not its own.
+In its own process the scheduler lists and watches only the objects of its partition. Where it shares informers with
+other components (`kai all`), it receives all objects and the cache drops those of other partitions.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pykai.scheduler.queueing_hints import Hint, queueing_hint
 
 OnHint = Callable[[Hint], None]
 PODS_SECONDS = 30.0
-"""How long the watch of pods may take to show what a bind request led to before it ended."""
+"""Seconds for which the node of an ended bind request is assumed until the pod watch shows the outcome."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One kind to follow: `section` is its name in a snapshot file, `optional` one that need not be installed.
+    """One kind to watch: `section` is its name in a snapshot file, an `optional` kind need not be installed.
 
-    `names_only`: nothing but the metadata is read.
+    `names_only`: only the metadata is read.
     """
 
     resource: Resource
@@ -43,7 +43,7 @@ class Source:
     optional: bool = False
     names_only: bool = False
     for_csi: bool = False
-    """Followed only where storage capacity counts (`--schedule-csi-storage`)."""
+    """Watched only with `--schedule-csi-storage`."""
 
 
 SOURCES: tuple[Source, ...] = (
@@ -72,21 +72,21 @@ SOURCES: tuple[Source, ...] = (
 
 
 def partition_selector(params: SchedulerParams) -> str:
-    """The label selector of the scheduler's node pool; empty where there are no pools."""
+    """Return the label selector of the scheduler's node pool; "" without node pools."""
     if not params.partitioned:
         return ""
     return f"{params.node_pool_key}={params.node_pool}" if params.node_pool else f"!{params.node_pool_key}"
 
 
 def selection(source: Source, params: SchedulerParams, selective: bool) -> Selection:
-    """Which objects of a kind to ask the server for; not `selective`: all of them."""
+    """Return which objects of a kind to list and watch; all of them unless `selective`."""
     labels = partition_selector(params) if selective and source.kind in PARTITIONED else ""
     fields = "status.phase!=Failed" if selective and source.kind is kinds.Pod else ""
     return Selection(labels=labels, fields=fields, metadata_only=source.names_only)
 
 
 class Informers:
-    """Follows all sources into one cache; `hint` gets the queueing hint of each change."""
+    """Applies the changes of all sources to one cache; `hint` gets the queueing hint of each change."""
 
     def __init__(  # noqa: PLR0913 - what informers feed
         self,
@@ -118,24 +118,24 @@ class Informers:
         self._expected.listen(self._expect, self._update_pod, lambda key: groups.get(key[1], key[0]) is not None)
 
     async def synced(self) -> None:
-        """Return when everything is known once."""
+        """Return when all informers have synced."""
         for watch in self._watches.values():
             await watch.synced()
         self.note_installed()
 
     def note_installed(self) -> None:
-        """Bring the cache up to date on whether the cluster serves dynamic resource allocation."""
+        """Update the parameters: does the cluster serve dynamic resource allocation?"""
         served = self._watches[kinds.ResourceClaim].state is not InformerState.ABSENT
         if served != self._cache.params.dra_enabled:
             self._cache.params = replace(self._cache.params, dra_enabled=served)
 
     def note_observed_pods(self) -> None:
-        """End assumptions that waited for the watch of pods to come as far as it has; places may be free then."""
+        """Drop assumptions that the resourceVersion of the pod watch has passed; capacity may be free then."""
         if self._assumptions.pods_seen(self._watches[Pod].version):
             self._hint(Hint.CAPACITY)
 
     def take_failed(self) -> list[BindRequest]:
-        """Bind requests the binder has given up since the last call, as far as they are still there."""
+        """Return the bind requests that failed since the last call and still exist."""
         known, failed = self._cache.of(BindRequest), list(self._failed.items())
         self._failed = {}
         return [request for key, request in failed if known.get(key) is request]
@@ -156,7 +156,7 @@ class Informers:
             self.note_observed_pods()
 
     def _request_ended(self, key: Key) -> None:
-        """Keep the place of a request that was in force, unless the watch of pods shows already what it led to."""
+        """Keep assuming a bind whose request ended, unless the pod watch already shows the outcome."""
         request, version = self._cache.of(BindRequest).get(key), self._watches[BindRequest].version
         if request is None or request_failed(request) or self._watches[Pod].version >= version:
             return
@@ -165,13 +165,13 @@ class Informers:
             self._assumptions.request_ended(request, pod, version, self._clock() + PODS_SECONDS)
 
     def _update_pod(self, key: Key) -> None:
-        """Take in a pod again: its own group came or went."""
+        """Apply a pod again, because the group it belongs to was added or removed."""
         pod = self._watches[Pod].get(key[1], key[0]) if Pod in self._watches else None
         if pod is not None:
             self._apply(key, Change(self._joined(pod)))
 
     def _joined(self, pod: Pod, gone: bool = False) -> Pod:
-        """The pod in the group it is known to belong in."""
+        """Return the pod annotated with the group it belongs to."""
         uid = pod.metadata.uid
         joined = self._own_groups.joined(pod, self._expected.group_of(uid))
         if gone:
@@ -181,7 +181,7 @@ class Informers:
         return joined
 
     def _expect(self, group: PodGroup, gone: bool) -> None:
-        """Take in a group that is being written, or one that will not be after all."""
+        """Apply an expected group, or its withdrawal (`gone`)."""
         meta = group.metadata
         self._apply(meta.key, Change(group, gone))
 

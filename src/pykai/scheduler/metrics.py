@@ -1,4 +1,4 @@
-"""The metrics of a cycle: its steps, its searches for victims and their budgets, the queues."""
+"""Metrics of a cycle: step timings, victim searches and their budgets, queues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _USAGE = ("queue_cpu_usage", "queue_memory_usage", "queue_gpu_usage")
 
 
 def record(decision: Decision, metrics: Metrics) -> None:
-    """Set the figures of the newest cycle; queues that are gone are gone here, too."""
+    """Record the metrics of the latest cycle; series of deleted queues are removed."""
     timings, plan = decision.timings, decision.plan
     metrics.put("e2e_scheduling_latency_milliseconds", timings.whole)
     metrics.put("open_session_latency_milliseconds", timings.opening)
@@ -73,7 +73,7 @@ def _record_preemption_failures(plan: Plan, metrics: Metrics) -> None:
 
 
 def workload_labels(group: PodGroup, action: str, params: SchedulerParams) -> dict[str, str]:
-    """The labels of evictions by an action that name the PodGroup and its owner."""
+    """Return the labels of eviction metrics: action, PodGroup and its owner."""
     meta = group.metadata
     owner = next(iter(meta.owner_references or ()), OwnerReference())
     return {
@@ -89,7 +89,7 @@ def workload_labels(group: PodGroup, action: str, params: SchedulerParams) -> di
 
 
 def _record_evictions(decision: Decision, metrics: Metrics) -> None:
-    """Count decisions that evict pods of a group; groups that hold resources have series from the start, at zero."""
+    """Count the decisions that evict pods of a group; groups that hold resources get their series at zero first."""
     snapshot, name = decision.snapshot, "pod_group_eviction_events_total"
     metrics.prune(name, partial(_exists, snapshot.gangs))
     evicting = [action for action in decision.policy.actions if action != "allocate"]
@@ -113,7 +113,7 @@ def _record_action(action: str, statistics: ActionStatistics, metrics: Metrics) 
 
 
 def queue_labels(name: str, title: str) -> dict[str, str]:
-    """The labels of a queue; `title`: its display name."""
+    """Return the labels of a queue; `title` is its display name."""
     return {"queue_name": title, "queue_metadata_name": name, "queue_display_name": title}
 
 
@@ -124,7 +124,7 @@ _BY_ACTION = {
 
 
 def record_budgets(policy: Policy, metrics: Metrics) -> None:
-    """Set what is configured, in seconds; 0 is unlimited."""
+    """Record the configured search budgets, in seconds; 0 is unlimited."""
     budgets = policy.budgets
     for action in (action for action in policy.actions if action in SEARCHING):
         metrics.put("scenario_search_action_budget_configured_seconds", budgets.of_action(action), {"action": action})
@@ -136,7 +136,7 @@ def record_budgets(policy: Policy, metrics: Metrics) -> None:
 
 
 def record_searches(searches: Iterable[SearchStatistics], metrics: Metrics) -> None:
-    """Count the searches of a cycle."""
+    """Count the victim searches of a cycle."""
     for search in searches:
         labels = {
             "action": search.action,

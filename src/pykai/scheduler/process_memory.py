@@ -1,6 +1,6 @@
-"""Memory of a process that runs cycles: no garbage collection inside one, freed pages kept for the next.
+"""Memory settings of a process that runs cycles: no garbage collection inside a cycle, freed pages are kept.
 
-Imports nothing else of the package: `kai replay` uses it and starts fast.
+Imports nothing else of the package, so that `kai replay` starts fast.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 KEPT_BYTES = 32 * 1024 * 1024
-"""Freed memory that is kept for the next cycle, at most."""
+"""Maximum freed memory that is kept for the next cycle."""
 LARGEST_BYTES = 8 * 1024 * 1024
-"""Blocks from this size on are still given back at once."""
+"""Blocks of at least this size are still returned at once."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Names of mallopt(3)."""
+"""Parameters M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(3)."""
 
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Disable the garbage collector inside.
+    """Disable the garbage collector inside the block.
 
-    What a cycle makes is free as soon as nothing refers to it; a search for reference cycles through all that is known
-    of the cluster costs up to a fifth of a cycle that places many pods.
+    Reference counting frees what a cycle allocates; traversing the whole cache for reference cycles would cost up to
+    a fifth of a cycle that places many pods.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -36,11 +36,11 @@ def gc_disabled() -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep some of the memory that it freed.
+    """Let glibc keep some freed memory in this process; no effect with other C libraries.
 
-    A cycle on a large cluster makes and drops some hundred columns of a few hundred kilobytes. By default glibc gives
-    such memory back each time, and the system maps the same pages again, one fault after the other: half of the CPU
-    of opening a cycle with 40,000 pods. Other C libraries stay as they are.
+    A cycle on a large cluster allocates and frees hundreds of columns of a few hundred kilobytes. By default glibc
+    returns such memory each time and the kernel maps the same pages again, fault by fault: half of the CPU of opening
+    a cycle with 40,000 pods.
     """
     if sys.platform != "linux":
         return

@@ -1,14 +1,11 @@
-"""Queueing hints: which change asks for a cycle, and how soon. They let a quiet cluster cost nothing.
+"""Queueing hints and the cycle trigger: which change requires a cycle, and how soon. An idle cluster costs no CPU.
 
-A change that may make a waiting pod schedulable starts a cycle now; one that only changes its reasons does so within
-the schedule period; the echo of our own writes does not count. Changes are compared by what the scheduler reads: a
-heartbeat that changes nothing else than a version is no change.
+A change that may make a pending pod schedulable triggers a cycle now; one that only changes reasons, within the
+schedule period; watch events of our own writes trigger none. Objects are compared by the fields the scheduler reads,
+so a heartbeat that only changes the resourceVersion is no change.
 
-The cycle trigger: a cycle runs at once after a change that can help, within the period after others.
-
-Changes come in bursts: a cycle waits until they pause for a moment, but not longer than `burst` after the first.
-After a cycle there is a pause that grows with how long it took, so that a busy cluster does not cost a whole processor.
-Times are seconds of one steady clock.
+Changes are debounced: a cycle waits until they pause, but at most `burst` seconds after the first. The pause after a
+cycle grows with its duration, so that a busy cluster does not use a whole CPU. Times are seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -34,35 +31,35 @@ class When(Enum):
 
 
 class Hint(Enum):
-    """How soon a cycle must follow while pods wait, and how soon while none do."""
+    """How soon a cycle must follow: while pods are pending, and while none are."""
 
     SKIP = (When.NEVER, When.NEVER)
-    """No decision can depend on it."""
+    """The change affects no decision."""
     REASONS = (When.IN_TIME, When.NEVER)
-    """The reasons of pods that wait may change."""
+    """The reasons of pending pods may change."""
     CONDITION = (When.NEVER, When.IN_TIME)
-    """A gang shows a condition: to be cleared if none of its pods wait."""
+    """A gang has a scheduling condition, to be cleared if none of its pods are pending."""
     WRITE = (When.IN_TIME, When.IN_TIME)
-    """Something is to be written."""
+    """A write is due."""
     CAPACITY = (When.NOW, When.NEVER)
-    """Pods that wait may fit now."""
+    """Pending pods may fit now."""
     LOSS = (When.NOW, When.IN_TIME)
-    """Likewise, and a gang may have lost its minimum, or the fair shares change."""
+    """As CAPACITY; also, a gang may be below its minimum, or fair shares change."""
     QUEUE = (When.NOW, When.NOW)
-    """A new pod waits, or one waits for something else."""
+    """A pod is newly pending, or its requirements changed."""
 
     def when(self, pods_wait: bool) -> When:
-        """How soon a cycle must follow."""
+        """Return how soon a cycle must follow."""
         return self.value[0] if pods_wait else self.value[1]
 
 
 ENDED = ("Succeeded", "Failed")
 Rule = Callable[[Any, Any, ClusterCache], Hint]
-"""(the object before, the object now, the cache with the change applied); None where there is none."""
+"""Arguments: old and new object (None: absent), and the cache with the change applied."""
 
 
 def queueing_hint(old: Any, new: Any, cache: ClusterCache) -> Hint:
-    """How much a change of one object in the cache matters; None is an object that is not there, or not ours."""
+    """Return the hint for a change of one object in the cache; None: absent, or not of this scheduler."""
     if old is None and new is None:
         return Hint.SKIP
     return RULES[type(old if new is None else new)](old, new, cache)
@@ -97,7 +94,7 @@ def _mine(pod: kinds.Pod, cache: ClusterCache) -> bool:
 
 
 def _pod_gone(old: kinds.Pod | None, mine: bool) -> Hint:
-    """A pod that left or finished: its place is free."""
+    """Return the hint for a deleted or finished pod, whose resources are free."""
     if old is None or old.status.phase in ENDED:
         return Hint.SKIP
     if mine:
@@ -106,7 +103,7 @@ def _pod_gone(old: kinds.Pod | None, mine: bool) -> Hint:
 
 
 def _reserved(pod: kinds.Pod) -> str:
-    """The node where a pod has its place, or waits for it."""
+    """Return the node that the pod is bound or nominated to; "" if none."""
     return pod.spec.node_name or pod.status.nominated_node_name
 
 
@@ -117,7 +114,7 @@ def _pod_came(new: kinds.Pod, mine: bool) -> Hint:
 
 
 def _requirements(pod: kinds.Pod) -> object:
-    """All that decides where a pod may go."""
+    """Return all fields that decide where a pod may be placed."""
     return pod.spec, *_labels_and_annotations(pod), pod.status.resource_claim_statuses, pod.status.nominated_node_name
 
 
@@ -131,13 +128,13 @@ def _being_bound(pod: kinds.Pod, cache: ClusterCache) -> bool:
 
 
 def _by_memory(pod: kinds.Pod) -> bool:
-    """Whether a pod asks for GPU memory: the part of a device that is depends on its node, and so do fair shares."""
+    """Whether a pod requests GPU memory: its fraction of a device, and so the fair shares, depend on its node."""
     annotations = pod.metadata.annotations or {}
     return names.GPU_MEMORY in annotations or nvfractions.memory_mib(annotations) > 0
 
 
 def _shows_condition(pod: kinds.Pod, cache: ClusterCache) -> bool:
-    """Whether its gang still shows why it waited: that is to be taken back now."""
+    """Whether the pod's gang still has a scheduling condition, which is to be cleared."""
     name = (pod.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION, "")
     group = cache.of(kinds.PodGroup).get((pod.metadata.namespace, name))
     return group is not None and bool(group.status.scheduling_conditions)
@@ -151,13 +148,13 @@ def _node(old: kinds.Node | None, new: kinds.Node | None, _: ClusterCache) -> Hi
 
 
 def _offer(node: kinds.Node) -> object:
-    """The scheduling-relevant fields of a node; reasons of conditions do not matter."""
+    """Return the scheduling-relevant fields of a node; of conditions, type and status."""
     conditions = [(condition.type, condition.status) for condition in node.status.conditions or ()]
     return node.metadata.labels, node.spec, bytes(node.status.allocatable), conditions
 
 
 def _group(old: kinds.PodGroup | None, new: kinds.PodGroup | None, _: ClusterCache) -> Hint:
-    if new is None:  # pods that it has left count for no queue any more: fair shares change
+    if new is None:  # its remaining pods no longer count for a queue: fair shares change
         return Hint.WRITE
     if old is None or old.spec != new.spec:
         return Hint.QUEUE
@@ -170,7 +167,7 @@ def _group(old: kinds.PodGroup | None, new: kinds.PodGroup | None, _: ClusterCac
 
 
 def _queue(old: kinds.Queue | None, new: kinds.Queue | None, _: ClusterCache) -> Hint:
-    """Of the status nothing is read; a fair share that is gone is written again, as is that of a queue made anew."""
+    """Ignore the status, except that a removed fair share, or that of a re-created queue, is written again."""
     if new is None:
         return Hint.REASONS
     if old is None or old.metadata.uid != new.metadata.uid:
@@ -181,10 +178,7 @@ def _queue(old: kinds.Queue | None, new: kinds.Queue | None, _: ClusterCache) ->
 
 
 def _bind_request(old: kinds.BindRequest | None, new: kinds.BindRequest | None, cache: ClusterCache) -> Hint:
-    """A request that came is our own; one that failed is to be deleted; one that is gone leaves its pod waiting.
-
-    One for a node that went while it was written is to be deleted, too.
-    """
+    """Skip our own new requests; return QUEUE for those to delete and those whose deletion leaves a pod pending."""
     if new is not None:
         failed = request_failed(new) and (old is None or not request_failed(old))
         late = old is None and targets_missing_node(new, cache)
@@ -195,7 +189,7 @@ def _bind_request(old: kinds.BindRequest | None, new: kinds.BindRequest | None, 
 
 
 def _config_map(old: object, new: object, _: ClusterCache) -> Hint:
-    """Only whether it exists is read."""
+    """Only the existence of a ConfigMap is read."""
     return Hint.REASONS if old is None else Hint.SKIP
 
 
@@ -204,7 +198,7 @@ def _numa(old: Any, new: Any, _: ClusterCache) -> Hint:
 
 
 def _device_taint_rule(old: Any, new: Any, _: ClusterCache) -> Hint:
-    """Devices are open again without a rule."""
+    """Without the rule its devices may be allocated again."""
     return Hint.SKIP if new is not None and _same(old, new) else Hint.CAPACITY
 
 
@@ -215,7 +209,7 @@ def _any(old: Any, new: Any, _: ClusterCache) -> Hint:
 
 
 def _same(old: Any, new: Any) -> bool:
-    """Whether two states of an object differ in nothing but their version and annotations."""
+    """Whether two states of an object differ only in metadata other than labels."""
     if old is None:
         return False
     fields = [name for name in new.__struct_fields__ if name != "metadata"]
@@ -252,15 +246,15 @@ NEVER = float("inf")
 
 @dataclass(frozen=True)
 class Debounce:
-    """Seconds. `period` is the longest time between a change that matters and a cycle."""
+    """Debounce intervals in seconds. `period` is the maximum delay between a relevant change and a cycle."""
 
     period: float = 1.0
     pause: float = 0.02
     burst: float = 0.05
     rest: float = 0.5
-    """Pause after a cycle, as a part of its own duration."""
+    """Pause after a cycle, as a fraction of the cycle's duration."""
     refresh: float = 60.0
-    """While pods wait there is a cycle at least this often."""
+    """Maximum seconds between cycles while pods are pending."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.pause <= self.burst or self.period <= 0:
@@ -268,7 +262,7 @@ class Debounce:
 
 
 class CycleTrigger:
-    """Knows when the next cycle is due. `pods_wait` is kept up to date by the scheduler."""
+    """Decides when the next cycle is due. The scheduler keeps `pods_wait` up to date."""
 
     def __init__(self, debounce: Debounce, clock: Callable[[], float]) -> None:
         self.pods_wait = False
@@ -281,7 +275,7 @@ class CycleTrigger:
         self._changed = asyncio.Event()
 
     def hint(self, hint: Hint) -> None:
-        """Something changed."""
+        """Request a cycle as soon as the hint requires."""
         when = hint.when(self.pods_wait)
         if when is When.NOW:
             self.request()
@@ -289,31 +283,31 @@ class CycleTrigger:
             self.request_by(self._clock() + self._debounce.period)
 
     def request(self) -> None:
-        """A cycle is wanted now, or as soon as the burst is over."""
+        """Request a cycle now, or as soon as the burst is over."""
         self._last_request = self._clock()
         if self._first_request is None:
             self._first_request = self._last_request
         self._changed.set()
 
     def request_by(self, instant: float) -> None:
-        """A cycle is wanted by then."""
+        """Request a cycle no later than `instant`."""
         if instant < self._latest:
             self._latest = instant
             self._changed.set()
 
     def begin(self) -> None:
-        """A cycle begins: it sees everything that came before."""
+        """Mark the start of a cycle, which covers all earlier requests."""
         self._first_request = None
         self._latest = NEVER
 
     def end(self, took: float) -> None:
-        """The cycle has ended after so many seconds."""
+        """Mark the end of a cycle that took this many seconds."""
         self._not_before = self._clock() + min(took * self._debounce.rest, self._debounce.period)
         if self.pods_wait:
             self.request_by(self._clock() + self._debounce.refresh)
 
     def due(self) -> float:
-        """When the next cycle runs, as far as is known now."""
+        """Return when the next cycle is due according to the requests so far; infinity without one."""
         requested = NEVER
         if self._first_request is not None:
             requested = min(self._last_request + self._debounce.pause, self._first_request + self._debounce.burst)

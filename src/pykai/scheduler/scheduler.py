@@ -1,7 +1,7 @@
-"""The scheduler: wait until a cycle is due, decide on a copy of the cache in a thread, begin to write; its assembly.
+"""The scheduling loop and its assembly: wait until a cycle is due, decide in a thread, start the writes.
 
-While a cycle decides, watches go on; the next cycle sees what they bring. A cycle that fails is logged and tried again
-with backoff; a plan that the judge refuses is not written.
+A cycle decides on a copy of the cache; watch events that arrive meanwhile are seen by the next cycle. A failed cycle
+is logged and retried with backoff; a plan that the judge rejects is not written.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ log = structlog.get_logger(component="scheduler")
 
 
 def no_usage() -> Usage:
-    """No history of the queues' use."""
+    """Return no historical usage."""
     return {}
 
 
 def unobserved(_: Decision) -> None:
-    """No observer."""
+    """Ignore the decision."""
 
 
 @dataclass(frozen=True)
 class Policies:
-    """How to decide: `usage` gives the queues' use over time; `observe` sees every decision once its writes began."""
+    """How to decide. `usage` returns the queues' past usage; `observe` gets every decision once its writes started."""
 
     policy: Policy
     judge: Judge = no_judge
@@ -69,7 +69,7 @@ class SchedulerState:
 
 
 class Scheduler:
-    """Runs cycles. `last` is the decision of the newest one, None before the first."""
+    """Runs cycles. `last` is the decision of the latest one, None before the first."""
 
     def __init__(
         self, policies: Policies, state: SchedulerState, trigger: CycleTrigger, context: WriterContext, writer: Writer
@@ -88,11 +88,11 @@ class Scheduler:
 
     @property
     def params(self) -> SchedulerParams:
-        """The parameters as the cluster shaped them."""
+        """The parameters, with what was discovered from the cluster."""
         return self._state.cache.params
 
     async def run(self, ready: asyncio.Event | None = None) -> NoReturn:
-        """Schedule for ever; `ready` is set once everything is known."""
+        """Run cycles until cancelled; set `ready` once the informers have synced."""
         await self._state.informers.synced()
         if ready is not None:
             ready.set()
@@ -105,13 +105,13 @@ class Scheduler:
             await self._writer.in_flight.close()
 
     async def take_over(self, api: Api) -> None:
-        """Assume the last writes of the previous leader that the watch has not shown yet."""
+        """Assume the writes of the previous leader that the watches have not shown yet."""
         await self._state.informers.synced()
         takeover = Takeover(api, self._state.cache, self._backoff)
         await takeover.take(self._state.assumptions, self._context)
 
     async def cycle(self) -> None:
-        """One cycle: decide, and begin to write."""
+        """Run one cycle: decide and start the writes."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         self._trigger.begin()
@@ -131,7 +131,7 @@ class Scheduler:
         self._trigger.end(loop.time() - began)
 
     def _tidy(self) -> None:
-        """Before the cycle, drop failed requests and assumptions that were not confirmed."""
+        """Before a cycle, delete failed bind requests and drop assumptions that expired unconfirmed."""
         pods = self._state.cache.of(Pod)
         self._writer.give_up(
             (request, pods.get((request.metadata.namespace, request.spec.pod_name)))
@@ -179,7 +179,7 @@ class Scheduler:
         )
 
     def _log_verdicts(self, plan: Plan) -> None:
-        """At `-v 4` and more: for each gang that was considered and waits, why, whenever that changes."""
+        """At `-v 4` and above, log why each considered gang is pending, whenever that changes."""
         if not log.is_enabled_for(logging.DEBUG):
             return
         waiting = {verdict.gang: verdict for verdict in plan.verdicts}
@@ -201,7 +201,7 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class SchedulerOptions:
-    """How a scheduler runs. `selective`: ask the server only for what the partition needs (watches not shared)."""
+    """How a scheduler runs. `selective`: list and watch only the objects of the partition (informers not shared)."""
 
     params: SchedulerParams = field(default_factory=SchedulerParams)
     debounce: Debounce = field(default_factory=Debounce)
@@ -218,9 +218,9 @@ ALONE = Colocated()
 
 
 class LiveScheduler:
-    """A scheduler on a cluster. Make it before the watches run; `loop` carries out writes that may wait.
+    """A scheduler on a cluster. Create it before the informers run; `loop` runs the low-priority writes.
 
-    `colocated` are other components in the same process.
+    `colocated` are the other components in the same process.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a scheduler, put together here only
@@ -263,13 +263,13 @@ class LiveScheduler:
 
     @property
     def params(self) -> SchedulerParams:
-        """The parameters as the cluster shaped them (whether it serves DRA)."""
+        """The parameters, with what was discovered from the cluster (whether it serves DRA)."""
         return self.scheduler.params
 
     async def run(self, ready: asyncio.Event | None = None, takes_over: bool = False) -> None:
-        """Schedule until cancelled; the watches must run beside. `ready` is set once everything is known.
+        """Schedule until cancelled while the informers run; set `ready` once they have synced.
 
-        `takes_over`: another replica led before.
+        `takes_over`: another replica was leader before.
         """
         if takes_over:
             await self.scheduler.take_over(self._api)

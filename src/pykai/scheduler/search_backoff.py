@@ -1,7 +1,7 @@
-"""Backoff of searches for victims: after one that found nothing, an action leaves the gang alone for a while.
+"""Backoff of victim searches: after a search without solution, an action skips the gang for a while.
 
-The next search may find something as soon as anything changes, so this is off unless `minFailedSearchBackoff` is
-configured: it trades the speed of evictions for cycles that are shorter in a cluster with a backlog.
+Any change may make the next search succeed, so this is off unless `minFailedSearchBackoff` is configured: it trades
+eviction latency for shorter cycles in a cluster with a backlog.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _FAILED = {action: f"{action.capitalize()}{SearchToken.NO_SOLUTION}" for action 
 
 
 class _Failures(NamedTuple):
-    """How many searches in a row found nothing, and until when there is no further one."""
+    """Consecutive searches without solution, and the instant until which the next is held back."""
 
     searches: int
     until: float
 
 
 class SearchBackoff:
-    """Gangs for which searches found nothing, by action. Those that wait no more are forgotten."""
+    """Failed searches by gang and action; gangs that are no longer pending are forgotten."""
 
     def __init__(self, budgets: SearchBudgets) -> None:
         self._budgets = budgets
@@ -34,13 +34,13 @@ class SearchBackoff:
         self._failures: dict[Searched, _Failures] = {}
 
     def held(self, now: float) -> Mapping[Searched, float]:
-        """What is not searched for yet, and until when."""
+        """Return the searches held back at `now`, and until when."""
         return {searched: failed.until for searched, failed in self._failures.items() if failed.until > now}
 
     def note(self, plan: Plan, now: float) -> float | None:
-        """Take in the results of a cycle; when the first of the searches that are held is due.
+        """Record the results of a cycle; return when the first held search is due, None without one.
 
-        A search that ran out of time, or that arithmetic ruled out, neither extends nor ends a backoff.
+        A search that exceeded its budget, or that the feasibility bound ruled out, neither extends nor ends a backoff.
         """
         if not self._actions:
             return None

@@ -1,9 +1,9 @@
-"""Conditions of pods and PodGroups and the events beside them, and fair shares of queues, written when they change.
+"""Conditions and events of pods and PodGroups, and fair shares of queues, written when they change.
 
-What was sent last is remembered: an unchanged reason costs one comparison per cycle, and a text that returns to an
-older one is written even while the watch still shows the older. Events are repeated now and then, because the server
-forgets them after an hour. A pod's condition is written against the version we know: a pod that was bound meanwhile
-cannot be marked as waiting.
+The updater remembers what it sent last: an unchanged reason costs one comparison per cycle, and a text that reverts to
+an earlier one is written even while the watch still shows the earlier one. Events are repeated periodically, because
+the server expires them after an hour. Pod conditions are written with optimistic concurrency (resourceVersion), so a
+pod that was bound meanwhile is never marked as unschedulable.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ TIMESTAMPS = {
 }
 NOT_READY = "NotReady"
 NOT_READY_SECONDS = 2.0
-"""For how long pods of an incomplete gang say nothing: its workload is still creating the others."""
+"""Delay before pods of an incomplete gang report it: the workload may still be creating the others."""
 _COMPARED = ("type", "nodePool", "reason", "message", "status")
-"""Without figures: they change with every cycle, and each change would be a write for every gang that waits."""
+"""Without the queues' amounts: they change in every cycle, and each change would be a write per pending gang."""
 _GATED = int(Status.GATED)
-"""Looked up once: asking an enum for a member takes long in a loop."""
+"""Looked up once, because enum member access is slow in a loop."""
 
 
 # ----------------------------------------------------------------------------------------------------------- conditions
 class PodCondition(Struct, frozen=True):
-    """Why a pod waits; `written`: also in the pod's conditions, with this reason, not only as an event."""
+    """Why a pod is pending; `written`: also set as the pod's condition with this reason, not only as an event."""
 
     uid: str
     message: str
@@ -64,7 +64,7 @@ class PodCondition(Struct, frozen=True):
 
 
 class GangCondition(Struct, frozen=True):
-    """Why a gang waits: events as (reason, message) on the PodGroup of this uid, and its scheduling condition.
+    """Why a gang is pending: events as (reason, message) on the PodGroup of this uid, and its scheduling condition.
 
     `scheduling` None leaves the conditions as they are.
     """
@@ -76,19 +76,19 @@ class GangCondition(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Conditions:
-    """All conditions after a cycle, by (namespace, name). `cleared`: PodGroups that still show one and wait no more."""
+    """All conditions after a cycle, by (namespace, name). `cleared`: PodGroups whose condition is to be removed."""
 
     pods: Mapping[Key, PodCondition]
     gangs: Mapping[Key, GangCondition]
     cleared: tuple[Key, ...] = ()
     core_pods: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
-    """Semi-preemptible PodGroups whose status names other pods of the core than these."""
+    """The core pods of semi-preemptible PodGroups whose status names others."""
     fair_shares: Mapping[str, Triple] = field(default_factory=dict)
     """The fair share of each queue of the partition, by name."""
 
 
 def conditions(snapshot: Snapshot, plan: Plan) -> Conditions:
-    """The conditions that follow from a plan, in full: `StatusUpdater` compares them with the last ones sent."""
+    """Return all conditions that follow from a plan; `StatusUpdater` compares them with the last ones sent."""
     gangs = snapshot.gangs
     verdicts = {verdict.gang: verdict for verdict in plan.verdicts}
     rows = gangs.rows_of(verdicts.keys() | plan.stale.keys())
@@ -119,20 +119,23 @@ def _core(group: PodGroup) -> tuple[str, ...]:
 
 
 def _prefix(snapshot: Snapshot, group: PodGroup) -> str:
-    """For groups that move on to another node pool after one attempt: which pool it was."""
+    """Return the name of the node pool for groups that move to another one after one attempt, else ""."""
     return f"Node-Pool '{snapshot.params.pool_title}': " if group.spec.scheduling_backoff == 1 else ""
 
 
 def _with_fairness(snapshot: Snapshot, row: int, verdict: Verdict) -> Verdict:
-    """The verdict with a sentence on its queue in every text, where it waits because of that and nodes are full."""
+    """Append a sentence about the queue's fair share to all texts of the verdict, if it adds to the reason."""
     text = fairness(snapshot, row, verdict)
     pods = {pod: message + text for pod, message in verdict.pods.items()}
     return replace_fields(verdict, message=verdict.message + text, pods=pods) if text else verdict
 
 
 def _pod_conditions(snapshot: Snapshot, row: int, verdict: Verdict, prefix: str) -> Iterator[tuple[Key, PodCondition]]:
-    """The waiting pods but for gated ones; those of a gang that is not ready get no condition, which would make an
-    autoscaler add nodes, but an event that says how many pods are missing."""
+    """Yield the conditions of pending pods, except gated ones.
+
+    Pods of a gang that is not ready get an event with the number of missing pods, but no condition, because a condition
+    would make an autoscaler add nodes.
+    """
     gangs, pods = snapshot.gangs, snapshot.pods
     written, stray = gangs.objects[row].spec.mark_unschedulable is not False, gangs.stray_pods.get(row, ())
     for pod in gangs.pods(row):
@@ -151,12 +154,12 @@ def _event(verdict: Verdict, prefix: str) -> tuple[str, str]:
 
 
 def _event_type(reason: str) -> str:
-    """Waiting for more pods is ordinary; everything else that is said about waiting is a warning."""
+    """Return "Normal" while a gang lacks pods, "Warning" for every other reason."""
     return "Normal" if reason == NOT_READY else "Warning"
 
 
 def _scheduling_condition(snapshot: Snapshot, verdict: Verdict, prefix: str) -> Object | None:
-    """Why the gang waits, for its status; nothing while some of it has a place."""
+    """Return the scheduling condition of a pending gang; None while it is not ready or some of its pods are placed."""
     if not verdict.ready or verdict.has_place:
         return None
     return {
@@ -170,7 +173,7 @@ def _scheduling_condition(snapshot: Snapshot, verdict: Verdict, prefix: str) -> 
 
 
 def _found_by_searches(verdict: Verdict) -> Iterator[Object]:
-    """The results of the actions that evict, as tokens with their meaning."""
+    """Yield the results of the actions that evict, as codes with their description."""
     for each in verdict.actions:
         if each.action != "allocate":
             yield {"reason": each.code, "message": described(each.code)}
@@ -182,7 +185,7 @@ def _reason(reason: Reason) -> Object:
 
 
 def _queue_details(queue: QueueDetails) -> Object:
-    """The figures of the queue that is full, by which the gang was judged."""
+    """Return the amounts of the queue that exceeded its limit or quota, as the gang was checked against them."""
     figures: dict[str, Triple] = {
         "queueRequestedResources": queue.requested,
         "queueDeservedResources": queue.deserved,
@@ -196,7 +199,7 @@ def _queue_details(queue: QueueDetails) -> Object:
 
 
 def resource_list(amounts: Triple) -> dict[str, str]:
-    """cpu (milli), memory (bytes) and GPUs (devices) as quantities; -1 stays what it is: unlimited."""
+    """Return cpu (milli), memory (bytes) and GPUs (devices) as quantities; -1 (unlimited) is kept."""
     cpu, memory, gpus = amounts
     cores = cpu if cpu == UNLIMITED else cpu / 1000
     memory = round(memory)  # a share of bytes is not worth thousandths
@@ -205,20 +208,20 @@ def resource_list(amounts: Triple) -> dict[str, str]:
 
 # -------------------------------------------------------------------------------------------------------------- writing
 def about_pod(pod: Pod) -> Regarding:
-    """The pod as the subject of an event."""
+    """Return the pod as the object of an event."""
     meta = pod.metadata
     return Regarding("v1", "Pod", meta.name, meta.namespace, meta.uid)
 
 
 def about_gang(group: PodGroup) -> Regarding:
-    """The PodGroup as the subject of an event."""
+    """Return the PodGroup as the object of an event."""
     meta = group.metadata
     return Regarding(POD_GROUP.api_version, "PodGroup", meta.name, meta.namespace, meta.uid)
 
 
 @dataclass(frozen=True)
 class WriteAccess:
-    """Where writes go: at once (`api`), as events, or in their turn (`queue`). `clock`: seconds since the epoch."""
+    """Where writes go: at once (`api`), as events, or queued (`queue`). `clock`: seconds since the epoch."""
 
     api: Api
     recorder: EventRecorder
@@ -227,7 +230,7 @@ class WriteAccess:
 
 
 class _Sent(Struct, frozen=True):
-    """A condition as it was sent: to which object, what, and the version and transition it got."""
+    """A condition as it was sent: the object's uid, the content, and the resulting resourceVersion and transition."""
 
     uid: str
     said: object
@@ -235,12 +238,12 @@ class _Sent(Struct, frozen=True):
     transition: int = 0
 
     def is_newer(self, uid: str, version: str) -> bool:
-        """Whether an object in this version does not show it yet."""
+        """Whether the object at this resourceVersion does not show the condition yet."""
         return self.uid == uid and self.version > version_number(version)
 
 
 class StatusUpdater:
-    """Compares conditions with the last ones sent, and writes the difference. Reads the live cache when it writes."""
+    """Compares conditions with the last ones sent and writes the difference; each write reads the live cache."""
 
     def __init__(self, access: WriteAccess, cache: ClusterCache, assumptions: Assumptions) -> None:
         self._access = access
@@ -249,13 +252,13 @@ class StatusUpdater:
         self._pods: dict[Key, tuple[PodCondition, float]] = {}
         self._gangs: dict[Key, tuple[GangCondition, float]] = {}
         self._sent: dict[tuple[str, Key], _Sent] = {}
-        """The newest condition that was sent for each pod and gang that waits."""
+        """The latest condition sent for each pending pod and gang, and the latest fair share of each queue."""
         self._notes: dict[Key, dict[str, str | None]] = {}
         self._fair_shares: dict[str, tuple[Queue, Triple]] = {}
-        """The fair share of each queue when it was last compared, and the queue as it was then."""
+        """Each queue's fair share at the last comparison, and the queue object at that time."""
 
     def update(self, latest: Conditions) -> None:
-        """Write what is new; objects that are not mentioned any more are forgotten."""
+        """Enqueue writes for what changed; forget objects without a condition."""
         self._pods = self._changed("pod", self._pods, latest.pods)
         self._gangs = self._changed("gang", self._gangs, latest.gangs)
         for gang in latest.cleared:
@@ -283,7 +286,7 @@ class StatusUpdater:
         return kept
 
     def _was_removed(self, key: Key) -> bool:
-        """Whether the group showed the condition that was sent, and another writer has removed it since."""
+        """Whether another writer has removed the condition that was sent."""
         sent, group = self._sent.get(("gang", key)), self._cache.of(PodGroup).get(key)
         if sent is None or group is None or group.status.scheduling_conditions:
             return False
@@ -291,11 +294,11 @@ class StatusUpdater:
 
     # ------------------------------------------------------------------------------------------------------------ pods
     def mark_pod(self, key: Key, condition: PodCondition) -> None:
-        """Write PodScheduled=False with this reason into the pod, unless it has a place by then."""
+        """Enqueue the condition PodScheduled=False with this reason; it is not written if the pod is placed by then."""
         self._access.queue.post(("pod", *key), partial(self._write_pod_condition, key, condition))
 
     def placed(self, key: Key) -> None:
-        """The pod has a place: its waiting is not written any more."""
+        """Cancel pending writes about a pod that has been placed."""
         self._access.queue.cancel(("pod", *key))
         self._pods.pop(key, None)
         self._sent.pop(("pod", key), None)
@@ -305,10 +308,10 @@ class StatusUpdater:
             about = Regarding("v1", "Pod", key[1], key[0], condition.uid)
             self._access.recorder.record(about, condition.reason, condition.message, _event_type(condition.reason))
         elif key in self._pods and self._pods[key][0] is condition:
-            del self._pods[key]  # it was not written: if it is true after all, the next cycle does it
+            del self._pods[key]  # not written: if it still holds, the next cycle writes it
 
     async def _write_pod_condition(self, key: Key, condition: PodCondition) -> bool:
-        """Bring the pod's condition up to date; False where it does not wait any more."""
+        """Update the pod's condition; False if the pod is no longer pending."""
         pod = self._cache.of(Pod).get(key)
         if pod is None or pod.metadata.uid != condition.uid or self._has_place(pod):
             return False
@@ -349,7 +352,7 @@ class StatusUpdater:
             self._access.recorder.record(about_gang(group), reason, message, _event_type(reason))
 
     async def _write_scheduling_condition(self, group: PodGroup, condition: Object) -> None:
-        """Append the condition as the newest, instead of older ones of the same node pool."""
+        """Append the condition and remove older ones of the same node pool."""
         meta, shown = group.metadata, group.status.scheduling_conditions or []
         codes = tuple(reason["reason"] for reason in condition["reasons"])
         key, wanted = meta.key, (*(condition[field] for field in _COMPARED), codes)
@@ -379,7 +382,7 @@ class StatusUpdater:
             await self._access.api.patch(POD_GROUP.ref(key[1], key[0]).sub("status"), Patch.merge(body))
 
     async def _write_core(self, key: Key, pods: tuple[str, ...]) -> None:
-        """Name the pods of the core in the group's status."""
+        """Write the core pods to the group's status."""
         group = self._cache.of(PodGroup).get(key)
         if group is not None and group.metadata.uid and _core(group) != pods:
             body = {"status": {"schedulingState": {"corePods": list(pods)}}}
@@ -387,7 +390,7 @@ class StatusUpdater:
 
     # ---------------------------------------------------------------------------------------------------------- queues
     def _update_fair_shares(self, shares: Mapping[str, Triple]) -> None:
-        """Compare a share that changed, or whose queue did, with what the queue shows."""
+        """Enqueue the write of each fair share that changed or whose queue object changed."""
         queues, known = self._cache.of(Queue), self._fair_shares
         self._fair_shares = {
             name: (queue, share) for name, share in shares.items() if (queue := queues.get(("", name))) is not None
@@ -415,7 +418,7 @@ class StatusUpdater:
 
     # ------------------------------------------------------------------------------------------------------ timestamps
     def write_timestamps(self, timestamps: tuple[Timestamp, ...]) -> None:
-        """Write instants on PodGroups; they count at once, even while they are not written yet."""
+        """Write timestamps to annotations of PodGroups; they are assumed at once, before they are written."""
         for each in timestamps:
             note = {TIMESTAMPS[each.what]: None if each.at is None else rfc3339(each.at)}
             self._assumptions.note(each.gang, note)

@@ -1,7 +1,7 @@
-"""Low-priority writes: one pending write per object, the latest wins, and none delays a bind.
+"""Low-priority writes: at most one pending write per object, the latest wins, and none delays a bind.
 
-A write is a function that reads the newest state when it runs, and does nothing if that is up to date.
-An object is written at most once a second, and ever more rarely while it keeps changing.
+A write is a function that reads the current state when it runs, and does nothing if that is up to date.
+An object is written at most once a second, and less often the longer it keeps changing.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Loop(Protocol):
     """A workqueue with rate-limited requeue (`kube.workqueue`)."""
 
     def add_after(self, key: Hashable, seconds: float) -> None:
-        """Work on the key after so many seconds, or earlier if it is scheduled earlier."""
+        """Reconcile the key after this delay, or earlier if it is already scheduled earlier."""
         ...
 
     async def run(self, reconcile: Callable[[Hashable], Awaitable[float | None]]) -> None:
-        """Work on keys; a number returned is the seconds after which to look at the key again."""
+        """Reconcile keys; a returned number is the seconds until the key is requeued."""
         ...
 
 
 @dataclass(frozen=True)
 class Spacing:
-    """Seconds between two writes of an object: at first, at most, and after which quiet time it starts anew."""
+    """Minimum seconds between two writes of an object: `first`, doubled up to `longest`, reset after `quiet`."""
 
     first: float = 1.0
     longest: float = 10.0
@@ -43,7 +43,7 @@ class Spacing:
 
 
 class WriteQueue:
-    """Pending writes by key; `clock` is a steady one."""
+    """Pending writes by key; `clock` is monotonic."""
 
     def __init__(self, loop: Loop, clock: Callable[[], float], spacing: Spacing | None = None) -> None:
         self._loop = loop
@@ -51,22 +51,22 @@ class WriteQueue:
         self._spacing = spacing or Spacing()
         self._writes: dict[Hashable, Write] = {}
         self._sent: dict[Hashable, tuple[float, float]] = {}
-        """Key -> when it was written last, and how long it must rest then."""
+        """Key -> time of the last write, and minimum seconds until the next."""
 
     def post(self, key: Hashable, write: Write, after: float = 0.0) -> None:
-        """Write as soon as possible, or after so many seconds, instead of what waits under this key."""
+        """Enqueue a write in place of the pending one of this key; it runs after `after` seconds or later."""
         self._writes[key] = write
         self._loop.add_after(key, after)
 
     def cancel(self, key: Hashable) -> None:
-        """Do not write what waits under this key."""
+        """Drop the pending write of this key."""
         self._writes.pop(key, None)
 
     def __len__(self) -> int:
         return len(self._writes)
 
     async def run(self) -> None:
-        """Write for ever."""
+        """Run pending writes until cancelled."""
         await self._loop.run(self._send)
 
     async def _send(self, key: Hashable) -> float | None:

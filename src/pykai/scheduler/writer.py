@@ -1,6 +1,6 @@
-"""Carrying out a decision: bind requests and evictions at once, then status and events.
+"""Write a decision: bind requests and evictions at once, then status and events.
 
-A write is assumed when it starts (`cache.assume`), so the next cycle does not wait for the response.
+A write is assumed when it starts (`cache.assumed`), so the next cycle does not wait for the response.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ log = structlog.get_logger(component="scheduler")
 
 @dataclass(frozen=True)
 class WriteConcurrency:
-    """How much is written at once."""
+    """The maximum number of concurrent writes of each kind."""
 
     binds: int = 32
     evictions: int = 16
 
 
 class Writer:
-    """Begins writes and does not wait for them."""
+    """Starts writes without waiting for them."""
 
     def __init__(self, context: WriterContext, concurrency: WriteConcurrency | None = None) -> None:
         self._context = context
@@ -41,7 +41,7 @@ class Writer:
         self.in_flight = InFlightWrites()
 
     def carry_out(self, decision: Decision) -> None:
-        """Begin to write a decision."""
+        """Start writing a decision."""
         now, assumptions, params = self._context.access.clock(), self._context.assumptions, decision.snapshot.params
         for binding in decision.bindings:
             assumptions.bind(binding.request, binding.pod.metadata.uid)
@@ -58,7 +58,7 @@ class Writer:
         self._context.status.update(decision.conditions)
 
     def give_up(self, failed: Iterable[tuple[BindRequest, Pod | None]]) -> None:
-        """Delete requests the binder has given up, each with its pod if that still exists, and left-over ones."""
+        """Delete `failed` bind requests (pod None: it is gone) and those that could not be deleted before."""
         for request, why in self._placer.remaining():
             self.in_flight.start(self._placer.delete(request, why))
         for request, pod in failed:
@@ -66,12 +66,12 @@ class Writer:
             self.in_flight.start(self._placer.delete(request, f"binding failed: {request.status.reason}"))
 
     def confirm(self, orders: Iterable[BindRequest]) -> None:
-        """Ask about requests that were made and that no watch shows."""
+        """Check with the API server bind requests that were written but that no watch has shown."""
         for order in orders:
             self.in_flight.start(self._placer.confirm(order))
 
     def _nominate(self, decision: Decision) -> None:
-        """Record once for which node a pod waits; the eviction says it for pods evicted to move."""
+        """Record an event once per pod and nominated node; pods evicted to move have the eviction event instead."""
         leaving = {eviction.evict.pod for eviction in decision.evictions}
         nominated = {each.pod: each.node for each in decision.plan.nominations if each.pod not in leaving}
         for pod, node in nominated.items():

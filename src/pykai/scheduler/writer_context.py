@@ -1,4 +1,4 @@
-"""The writer context: what binds, evictions and status updates share; and the writes in flight."""
+"""The context that bind, eviction and status writers share, and the writes in flight."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class DirectBind(Protocol):
     """A binder in the same process (`controllers.binder.direct`)."""
 
     async def bind(self, order: BindRequest) -> str:
-        """Bind the order's pod and return its node, which may be another one; empty: not bound, it takes a request.
+        """Bind the pod of `order` and return its node, which may differ; "" if the bind needs a BindRequest.
 
-        Raises the error of a server that did not say whether the pod is bound.
+        Raise the server's error if it is unknown whether the pod is bound.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Colocated:
-    """Other components in the same process, None where they are elsewhere: a binder, what a pod grouper expects."""
+    """Other components in the same process: the binder and the groups its pod grouper expects; None if not there."""
 
     direct: DirectBind | None = None
     expected: ExpectedGroups | None = None
@@ -41,9 +41,9 @@ class Colocated:
 
 @dataclass(frozen=True)
 class WriterContext:
-    """What every writer needs. `request_cycle(instant)`: a cycle is due by then (seconds since the epoch).
+    """What every writer needs. `request_cycle(instant)` requests a cycle by that time (seconds since the epoch).
 
-    `direct` None: all binds take a request.
+    `direct` None: every bind is a BindRequest.
     """
 
     access: WriteAccess
@@ -54,25 +54,25 @@ class WriterContext:
     backoff: ItemBackoff
     direct: DirectBind | None = None
     trust_seconds: float = 30.0
-    """For how long what was written counts without being seen in a watch."""
+    """Seconds for which a write is assumed without confirmation by a watch."""
 
     def until(self) -> float:
-        """The instant until which something written now counts by itself."""
+        """Return the instant until which a write made now is assumed without confirmation."""
         return self.access.clock() + self.trust_seconds
 
     def hold(self, gang: Key, item: object) -> None:
-        """Leave a gang alone for a while, for longer the more often the same one failed in a row."""
+        """Hold back a gang with exponential backoff, counted by consecutive failures of `item`."""
         until = self.backoff.failed(item, self.access.clock())
         self.assumptions.hold(gang, until)
         self.request_cycle(until)
 
     def soon(self) -> None:
-        """Ask for a cycle in a moment: something has to be decided anew."""
+        """Request a cycle within a second, to decide again."""
         self.request_cycle(self.access.clock() + 1.0)
 
 
 class InFlightWrites:
-    """Writes under way, as tasks; one that crashes is logged."""
+    """Writes in flight, as tasks; an unhandled exception in one is logged."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -89,12 +89,12 @@ class InFlightWrites:
             log.error("write crashed", exc_info=error)
 
     async def settled(self) -> None:
-        """Return when everything begun so far has ended."""
+        """Return when no write is in flight."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
     async def close(self) -> None:
-        """Stop what is under way."""
+        """Cancel all writes in flight."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
