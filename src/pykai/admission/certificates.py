@@ -1,9 +1,8 @@
-"""Serving certificates of the webhooks: a private authority and one certificate it signed, made together.
+"""Serving certificates of the webhooks: a private CA and one certificate that it signed, issued together.
 
-The authority's key is dropped after signing, so nothing that could sign for another name lies around; a renewal makes
-a new authority, and the bundle the API server trusts holds the old one beside it until that expires, so servers may
-change over in their own time. A certificate an administrator supplied is recognised by its issuer and never replaced.
-The time is an argument everywhere.
+The CA's key is discarded after signing, so that it cannot sign for another name. A renewal issues a new CA; the CA
+bundle contains the old one until that expires, so that servers may switch at different times. A certificate supplied
+by an administrator is recognised by its issuer and never replaced. The current time is always an argument.
 
 They lie in a directory as `tls.crt`, `tls.key` and `ca.crt`: kept current here (`renew`), or mounted from a Secret and
 only read. `renew` replaces files one by one, each atomically; a reader that meets the moment between them
@@ -39,7 +38,7 @@ _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\s*"
 
 
 class CertificateError(ValueError):
-    """A certificate or key cannot be used; the text says which and why."""
+    """A certificate or key cannot be used; the message names it and the reason."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def service_names(service: str, namespace: str) -> tuple[str, ...]:
 
 
 def issue(names: Sequence[str], now: datetime, lifetime: timedelta = LIFETIME) -> ServingCredentials:
-    """New credentials for the DNS names and IP addresses (at least one), valid from `now` (aware) for `lifetime`."""
+    """Issue credentials for the DNS names and IP addresses (at least one), valid from `now` (aware) for `lifetime`."""
     if not names:
         raise CertificateError("a serving certificate needs at least one DNS name or IP address")
     authority_key, key = _new_key(), _new_key()
@@ -82,7 +81,7 @@ def issue(names: Sequence[str], now: datetime, lifetime: timedelta = LIFETIME) -
 
 
 def renewal_reason(certificate: bytes | None, names: Sequence[str], now: datetime) -> str | None:
-    """Why the certificate (PEM; None when there is none) must be made anew; None: it serves, or it is not ours."""
+    """Return why the certificate (PEM; None: missing) must be renewed; None: it is valid, or not issued by us."""
     if not certificate:
         return "there is no certificate"
     try:
@@ -99,9 +98,9 @@ def renewal_reason(certificate: bytes | None, names: Sequence[str], now: datetim
 
 @lru_cache(maxsize=16)
 def defect(certificate: bytes | None, key: bytes | None, authority: bytes | None) -> str | None:
-    """Why a certificate of ours cannot be used with this key and these authorities; None: it can, or is not ours.
+    """Return why a certificate issued by us does not fit the key and CAs; None: it fits, or is not issued by us.
 
-    Answers are kept: reading an RSA key costs 40 ms, and the operator asks for each server in every reconcile.
+    Results are cached: parsing an RSA key takes 40 ms, and the operator checks each server in every reconcile.
     """
     leaf = next(iter(_certificates_in(certificate or b"")), None)
     if leaf is None or not _is_ours(leaf):
@@ -131,15 +130,15 @@ def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> b
 
 
 def _renewal_time(certificate: x509.Certificate) -> datetime:
-    """After two thirds of its life, so that months are left to notice a renewal that does not work."""
+    """Return the end of two thirds of the lifetime, which leaves months to notice a failing renewal."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return begin + (end - begin) * 2 / 3
 
 
 def trust_bundle(authorities: Iterable[bytes], now: datetime) -> bytes:
-    """The authorities (PEM texts, newest first) that have not expired, each once: the `caBundle` of a webhook.
+    """Return the CAs (PEM texts, newest first) that have not expired, without duplicates: the `caBundle` of a webhook.
 
-    What cannot be read is left out: it cannot be trusted, and must not be in the way of a new authority.
+    Unreadable certificates are omitted, because they must not block the distribution of a new CA.
     """
     kept: dict[bytes, None] = {}
     for text in authorities:
@@ -150,9 +149,9 @@ def trust_bundle(authorities: Iterable[bytes], now: datetime) -> bytes:
 
 
 def still_trusting(bundle: bytes, before: bytes) -> bytes:
-    """The bundle with those of our authorities that were trusted before and had not expired when it was made.
+    """Return the bundle with those of our CAs that were trusted before and had not expired when it was issued.
 
-    Servers change over in their own time, and several may each have made an authority. The latest few are kept.
+    Servers switch at different times, and several may each have issued a CA. Only the latest few are kept.
     """
     wanted, former = _certificates_in(bundle), _certificates_in(before)
     made = max((each.not_valid_before_utc for each in wanted), default=None)
@@ -166,7 +165,7 @@ def still_trusting(bundle: bytes, before: bytes) -> bytes:
 
 
 def _certificates_in(text: bytes) -> list[x509.Certificate]:
-    """Those of the certificates that can be read."""
+    """Return the certificates that can be parsed."""
     found = []
     for block in _PEM.findall(text):
         with contextlib.suppress(ValueError):
@@ -252,10 +251,10 @@ Trust = Callable[[bytes], Awaitable[None]]
 
 
 async def renew(directory: Path, names: Sequence[str], now: datetime, trust: Trust) -> str | None:
-    """Renew the directory's credentials if due; returns the reason, or None if they are still valid.
+    """Renew the directory's credentials if due; return the reason, or None if they are still valid.
 
-    `trust` is awaited with the new bundle (old authority included) before the new certificate is served: it
-    updates the webhook configurations. If it raises, the old files stay.
+    `trust` is awaited with the new CA bundle (including the old CA) before the new certificate is served: it updates
+    the webhook configurations. If it raises, the old files remain.
     """
     certificate, key, authority = (_read(directory / name) for name in (CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE))
     reason = renewal_reason(certificate, names, now) or defect(certificate, key, authority)
@@ -274,7 +273,7 @@ async def renew(directory: Path, names: Sequence[str], now: datetime, trust: Tru
 
 
 def ca_bundle(directory: Path) -> bytes:
-    """What an API server must trust to call a server with these files: the authority, else the certificate itself."""
+    """Return what an API server must trust to call a server with these files: the CA, else the certificate itself."""
     bundle = _read(directory / AUTHORITY_FILE) or _read(directory / CERTIFICATE_FILE)
     if not bundle:
         raise FileNotFoundError(f"{directory} holds neither {AUTHORITY_FILE} nor {CERTIFICATE_FILE}")
@@ -298,10 +297,10 @@ def _replace(path: Path, content: bytes, mode: int) -> None:
 
 
 class ReloadingContext:
-    """A server context that follows the files of a directory; `reload` looks at them."""
+    """A TLS server context that uses the files of a directory; `reload` checks them for changes."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises CertificateError when the directory holds no usable certificate and key."""
+        """Load the files; raise CertificateError if the directory has no usable certificate and key."""
         self._directory = directory
         self._loaded = self._fingerprint()
         self._current = self._load()
@@ -310,7 +309,7 @@ class ReloadingContext:
         self.context.sni_callback = self._hand_over
 
     def reload(self) -> bool:
-        """Take up changed files; answers whether they were taken up, raises CertificateError when they do not fit."""
+        """Load changed files; return whether they changed; CertificateError if certificate and key do not match."""
         fingerprint = self._fingerprint()
         if fingerprint == self._loaded:
             return False

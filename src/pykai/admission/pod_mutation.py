@@ -1,10 +1,9 @@
-"""A pod under mutation: a copy whose editable parts are fresh and whose other parts are shared with the original.
+"""A pod under mutation: a copy with its own editable parts; all other parts are shared with the original.
 
-The pod has passed the shape check, so what is present has the right type. Keys are added only when there is something
-to write: an untouched copy equals its pod, and the difference of the two, a JSON patch (RFC 6902), is exactly what the
-rules changed. Lists are compared by place: what admission does to a list is append and replace, for which that is the
-shortest form. Values are equal when their JSON is: `1` and `true` differ although Python says they do not. Why there is
-no library for it: docs/adr/0014.
+The pod has passed the schema check, so that all present fields have the right type. Invariant: an unchanged copy equals
+its pod, because keys are added only with a value; the JSON patch (RFC 6902) between the two is exactly what the rules
+changed. Lists are compared by index, which gives the shortest patch for append and replace. Values are compared as
+JSON: `1` and `true` differ, unlike in Python. Why no library is used: docs/adr/0014.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _CONTAINER_LISTS = ("initContainers", "containers")
 
 
 def mutable_copy(pod: Fields) -> PodObject:
-    """A copy that may be edited through this module without touching the pod."""
+    """Return a copy that this module may edit without changing the pod."""
     metadata, spec = dict(pod["metadata"]), dict(pod["spec"])
     if metadata.get("annotations") is not None:
         metadata["annotations"] = dict(metadata["annotations"])
@@ -41,7 +40,7 @@ def _container_copy(container: ContainerObject) -> ContainerObject:
 
 
 def annotations_of(pod: Fields) -> dict[str, str]:
-    """The pod's annotations; an empty mapping, not part of the pod, when it has none."""
+    """Return the pod's annotations; a new empty mapping if it has none."""
     return pod["metadata"].get("annotations") or {}
 
 
@@ -51,7 +50,7 @@ def annotate(mutated: PodObject, key: str, value: str) -> None:
 
 
 def pod_label(pod: Fields) -> str:
-    """`namespace/name` as messages show a pod."""
+    """Return `namespace/name` for messages."""
     metadata = pod["metadata"]
     return f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
 
@@ -67,7 +66,7 @@ def init_containers(pod: Fields) -> list[ContainerObject]:
 
 
 def fraction_container_of(pod: Fields) -> ContainerRef:
-    """Which container receives the pod's share of a GPU; refused when the annotations name none."""
+    """Return the container that receives the pod's share of a GPU; deny the pod if the annotations name none."""
     init_names = [container.get("name") or "" for container in init_containers(pod)]
     names = [container.get("name") or "" for container in regular_containers(pod)]
     try:
@@ -77,12 +76,12 @@ def fraction_container_of(pod: Fields) -> ContainerRef:
 
 
 def container_at(pod: Fields, place: ContainerRef) -> ContainerObject:
-    """The container at that place of the pod."""
+    """Return the container that the reference names."""
     return (init_containers(pod) if place.init else regular_containers(pod))[place.index]
 
 
 def containers_without_share(pod: Fields) -> Iterator[ContainerObject]:
-    """Every init and regular container but the one, if any, that receives the pod's share of a GPU."""
+    """Return all init and regular containers except the one that receives the pod's share of a GPU."""
     holder = _holder(pod)
     for container in (*init_containers(pod), *regular_containers(pod)):
         if container is not holder:
@@ -97,7 +96,7 @@ def _holder(pod: Fields) -> ContainerObject | None:
 
 
 def set_environment(container: ContainerObject, entry: Object) -> None:
-    """Put the entry where the first of its name stands, drop the others (the last one would win), else append."""
+    """Set the environment variable: replace the first entry of its name and drop duplicates, or append it."""
     entries = container.get("env") or []
     same = [index for index, old in enumerate(entries) if old.get("name") == entry["name"]]
     place = same[0] if same else len(entries)
@@ -106,7 +105,7 @@ def set_environment(container: ContainerObject, entry: Object) -> None:
 
 
 def set_volume(mutated: PodObject, volume: Object) -> None:
-    """Add the volume; one of the same name is replaced unless it already shows the same ConfigMap."""
+    """Add the volume; replace one of the same name unless it already refers to the same ConfigMap."""
     spec = mutated["spec"]
     others = []
     for old in spec.get("volumes") or []:
@@ -118,7 +117,7 @@ def set_volume(mutated: PodObject, volume: Object) -> None:
 
 
 def difference(old: Any, new: Any, path: str = "") -> Iterator[PatchOperation]:
-    """Operations that, applied in order to `old`, give `new`; `path` is the JSON pointer of the two values."""
+    """Yield the operations that, applied in order to `old`, give `new`; `path` is the JSON pointer of both."""
     if old is new:
         return
     if isinstance(old, dict) and isinstance(new, dict):

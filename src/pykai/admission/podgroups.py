@@ -1,8 +1,8 @@
-"""Validation of PodGroups: the minimum of every level of the sub-group tree must have a meaning.
+"""Validation of PodGroups: the minimum of every level of the sub-group tree must be meaningful.
 
-A broken tree (two minimums, two sub-groups of one name, an unknown parent, a cycle) is refused at once. Everything
-else is collected, and some findings only warn: a minimum above the number of children may be ahead of children still to
-come, and a minimum of pods on a mid-level sub-group is tolerated in groups that already exist.
+An invalid tree (two minimums, two sub-groups of one name, an unknown parent, a cycle) is denied at once. Other findings
+are collected, and some only warn: for a minimum above the number of children, these may be created later; a minimum of
+pods on an inner sub-group is tolerated in existing groups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykai.objects.kinds import PodGroup, PodGroupSpec, SubGroup
 
 
 class Weight(Enum):
-    """When a finding refuses the group; otherwise it warns."""
+    """When a finding denies the group; otherwise it warns."""
 
     ALWAYS = "always"
     ON_CREATE = "on create"
@@ -27,7 +27,7 @@ class Weight(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with the minimums of a group."""
+    """One problem with the minimums of a group."""
 
     message: str
     weight: Weight = Weight.ALWAYS
@@ -35,7 +35,7 @@ class Finding:
 
 @judged
 def validate_pod_group(pod_group: object, creating: bool, old: object = None) -> AdmissionVerdict:
-    """Admit a group whose tree is sound; `creating` is False for an update of `old`, which forgives a little more."""
+    """Admit a group with a valid tree; `creating` is False for an update of `old`, which is checked less strictly."""
     spec = declared(crds.POD_GROUP, PodGroup, "podGroup", pod_group).spec
     findings = examine(spec)
     if isinstance(old, dict) and (old.get("spec") or {}).get("preemptibility") == "semi-preemptible":
@@ -49,7 +49,7 @@ def validate_pod_group(pod_group: object, creating: bool, old: object = None) ->
 
 
 def examine(spec: PodGroupSpec) -> list[Finding]:
-    """What is wrong with the minimums, by sub-group name, the group itself last; a broken tree is refused."""
+    """Return the problems with the minimums, by sub-group name, the group itself last; an invalid tree is denied."""
     if spec.min_member is not None and spec.min_sub_group is not None:
         raise DeniedError(
             f"minMember and minSubGroup are mutually exclusive: set minMember ({spec.min_member}) to schedule a fixed "
@@ -63,7 +63,7 @@ def examine(spec: PodGroupSpec) -> list[Finding]:
 
 
 def _raised_minimums(old: PodGroupSpec, new: PodGroupSpec) -> list[Finding]:
-    """A semi-preemptible group may not raise a minimum: pods that run as surplus could not be evicted any more."""
+    """Deny raised minimums of a semi-preemptible group: pods that run as surplus would become non-preemptible."""
     where = "on a semi-preemptible PodGroup: it would reclassify running elastic"
     found = [_raised(old, new, "minMember", f"{where} pods as core")]
     found.append(_raised(old, new, "minSubGroup", f"{where} subgroups as core"))
@@ -98,7 +98,7 @@ def _check_tree(sub_groups: Sequence[SubGroup]) -> None:
 
 
 def _has_cycle(parents: Mapping[str, str]) -> bool:
-    """Whether following parents (empty: none) ever comes back; every name is walked once."""
+    """Whether the parents (empty: none) form a cycle; each name is visited once."""
     settled: set[str] = {""}
     for start in parents:
         walked: set[str] = set()

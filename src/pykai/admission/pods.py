@@ -1,8 +1,8 @@
-"""Admission of pods: the chain of rules, in order, each with the switch that turns it on.
+"""Admission of pods: the ordered rules, each with the setting that enables it.
 
-Only pods of our scheduler are looked at. Mutation happens on creation; validation on creation and update. An update is
-refused only for what it breaks itself: a pod that was admitted under other settings can still be labelled, bound and
-deleted. A label or annotation that looks like a misspelt one of ours gives a warning: it would be ignored in silence.
+Only pods of our scheduler are checked: mutated on creation, validated on creation and update. An update is denied only
+for a violation that it introduces, so that a pod admitted under other settings can still be labelled, bound and
+deleted. A label or annotation that looks like a misspelt one of ours gives a warning, because it has no effect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Amount = str | int | float
 
 
 class ObjectView(Struct, rename="camel", kw_only=True):
-    """What every view shares: camelCase names, unknown fields ignored."""
+    """Base of all views: camelCase names, unknown fields are ignored."""
 
 
 class OwnerView(ObjectView):
@@ -89,7 +89,7 @@ DEFAULT_RUNTIME_CLASS = "nvidia"
 
 @dataclass(frozen=True)
 class PodSettings:
-    """The switches of pod admission, one per flag of the component."""
+    """The settings of pod admission, one per flag of the component."""
 
     scheduler_name: str = SCHEDULER_NAME
     gpu_sharing: bool = False
@@ -102,28 +102,28 @@ class PodSettings:
     fraction_runtime_class: str = DEFAULT_RUNTIME_CLASS
 
     def in_mode(self, mode: str) -> PodSettings:
-        """The same with GPUs shared in this mode."""
+        """Return the settings for this GPU sharing mode."""
         by_config_map, fractions = mode in (NON_MEMORY_ENFORCED, HAMI_CORE), mode == NVFRACTIONS
         return replace(self, gpu_sharing=by_config_map, nvfractions=fractions, hami_core=mode == HAMI_CORE)
 
 
 @dataclass(frozen=True)
 class PodCreation:
-    """A pod being created, beside the pod itself: the request's namespace, and 7 characters no other pod gets."""
+    """Inputs of a pod creation besides the pod: the request's namespace and a unique suffix of 7 characters."""
 
     namespace: str
     suffix: str
 
 
 def fraction_runtime_class(given: str | None, deprecated: str | None) -> str:
-    """The runtime class of pods that share a GPU, from its two flags (None: not given); empty means none is set."""
+    """Return the runtime class of pods that share a GPU, from its two flags (None: not given); "" sets none."""
     if given is not None:
         return given
     return DEFAULT_RUNTIME_CLASS if deprecated is None else deprecated
 
 
 def set_runtime_class(mutated: PodObject, runtime_class: str) -> None:
-    """Run pods that share a GPU under the runtime class, unless they name one themselves."""
+    """Set the runtime class of a pod that shares a GPU, unless it names one."""
     if runtime_class and shares_gpu(annotations_of(mutated)) and not mutated["spec"].get("runtimeClassName"):
         mutated["spec"]["runtimeClassName"] = runtime_class
 
@@ -143,7 +143,7 @@ MUTATIONS: tuple[tuple[str, Switch, Mutation], ...] = (
     ("deviceaccess", lambda s: s.block_visible_devices, lambda mutated, s, suffix: hide_devices(mutated)),
     (
         "runtimeenforcement",
-        # Off where shares are refused: the refusal must not be about the class.
+        # Off where shares are denied, so that the denial is not about the class.
         lambda s: (s.gpu_sharing or s.nvfractions) and bool(s.fraction_runtime_class),
         lambda mutated, s, suffix: set_runtime_class(mutated, s.fraction_runtime_class),
     ),
@@ -185,7 +185,7 @@ def mutate_pod(pod: object, arrival: PodCreation, settings: PodSettings) -> Admi
 
 @judged
 def validate_pod(pod: object, settings: PodSettings, change: PodChange = CREATION) -> AdmissionVerdict:
-    """Admit a pod that keeps every rule that is switched on."""
+    """Admit a pod that complies with all enabled rules."""
     if not isinstance(pod, dict) or not _ours(pod, settings):
         return AdmissionVerdict()
     for _, applies, check in RULES:
@@ -195,7 +195,7 @@ def validate_pod(pod: object, settings: PodSettings, change: PodChange = CREATIO
 
 
 def validate_pod_update(pod: object, old: object, settings: PodSettings, user: str = "") -> AdmissionVerdict:
-    """Admit a changed pod unless it breaks a rule that its old state did not break in the same way."""
+    """Admit an updated pod unless it violates a rule that its old state did not violate in the same way."""
     metadata = old.get("metadata") if isinstance(old, dict) else None
     held = (metadata.get("annotations") if isinstance(metadata, dict) else None) or {}
     change = PodChange(user, held if isinstance(held, dict) else {})
@@ -204,7 +204,7 @@ def validate_pod_update(pod: object, old: object, settings: PodSettings, user: s
 
 
 def _ours(pod: Object, settings: PodSettings) -> bool:
-    """Whether the pod is for our scheduler; if it is, it must have the shape of a pod."""
+    """Whether the pod is for our scheduler; if so, deny it unless it has the schema of a pod."""
     spec = pod.get("spec")
     if not isinstance(spec, dict) or spec.get("schedulerName") != settings.scheduler_name:
         return False
@@ -218,7 +218,7 @@ def _ours(pod: Object, settings: PodSettings) -> bool:
 
 
 def _misfit(text: str) -> str:
-    """msgspec writes "problem - at `$.path`"; the reader wants "pod.path: problem"."""
+    """Convert msgspec's "problem - at `$.path`" to "pod.path: problem"."""
     problem, found, place = text.rpartition(" - at ")
     path = place.removeprefix("key in ").strip("`").removeprefix("$")
     return (f"pod{path}: {problem}" if found else f"pod: {text}").replace("`", "")
@@ -235,12 +235,12 @@ def _set_namespace(mutated: PodObject, requested: str) -> None:
 
 
 def looks_like_ours(key: str) -> bool:
-    """Whether a label or annotation may be meant for us; the registration asks the same in CEL."""
+    """Whether a label or annotation may be meant for us; the webhook registration checks the same in CEL."""
     return key.startswith(names.OWN_PREFIXES)
 
 
 def name_advice(metadata: Fields) -> Iterator[str]:
-    """A warning for every label and annotation that is one of ours but for a letter or two, or at the wrong place.
+    """Yield a warning for every label and annotation that is a misspelt one of ours, or at the wrong place.
 
     Only for pods that users create: warnings to controllers are not shown to users.
     """
@@ -261,7 +261,7 @@ def name_advice(metadata: Fields) -> Iterator[str]:
 
 
 def priority_advice(pod: object, settings: PodSettings, known: Collection[str]) -> Iterator[str]:
-    """A warning where the label that names the PriorityClass of the pod's group names none."""
+    """Yield a warning if the label for the group's PriorityClass names one that does not exist."""
     if not isinstance(pod, dict) or (pod.get("spec") or {}).get("schedulerName") != settings.scheduler_name:
         return
     metadata = pod.get("metadata") or {}

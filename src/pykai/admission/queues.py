@@ -1,13 +1,12 @@
-"""Validation of Queues: amounts must be amounts, and the parents must lead to a root.
+"""Validation of Queues: amounts must be valid, and the ancestors must end at a root.
 
-The other queues are given as a mapping from name to object, as the API server holds them now. Quota comparisons with
-parent and children only warn, and only when they are asked for: an administrator may well overcommit. Unlimited (-1)
-exceeds every amount and is exceeded by none; a missing amount is 0.
+The other queues are a mapping from name to their current object. Quota comparisons with parent and children are
+optional and only warn, because an administrator may overcommit. Unlimited (-1) exceeds every amount and is exceeded by
+none; a missing amount is 0.
 
-A reduction below what the queue holds is admitted, warned of or refused, as `enforcement` says: what runs goes on.
-
-Advice goes with every queue that is probably not what its author means: a limit that was left out and counts as 0, a
-quota above the limit, a parent that does not exist.
+A reduction below the queue's current allocation is admitted, warned about or denied according to `enforcement`; running
+workloads are not affected. Probable mistakes give a warning: an omitted limit, which counts as 0, a quota above the
+limit, a parent that does not exist.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _RESOURCES = {"gpu": "GPUs", "cpu": "CPU", "memory": "memory"}
 
 @dataclass(frozen=True)
 class QueueRules:
-    """What a queue is judged against: the queues there are, and whether quotas are compared along the tree."""
+    """What a queue is checked against: the existing queues, and whether quotas are compared along the tree."""
 
     queues: Fields = field(default_factory=dict)
     compare_quotas: bool = False
@@ -64,9 +63,9 @@ def validate_queue(queue: object, old: object, rules: QueueRules) -> AdmissionVe
 
 @judged
 def validate_queue_deletion(queue: object, queues: Fields | None = None) -> AdmissionVerdict:
-    """Admit the deletion of a queue without children, whatever its fields look like; warn while its workloads run.
+    """Admit the deletion of a queue without children, even with invalid fields; warn while its workloads run.
 
-    Its status may list a child that has just been deleted: only those among `queues` count, where they are known.
+    Its status may list a child that was just deleted: with `queues` given, only children among them count.
     """
     metadata, status = (_map(_map(queue).get(part)) for part in ("metadata", "status"))
     name, listed = metadata.get("name") or "", status.get("childQueues")
@@ -97,7 +96,7 @@ def _is_positive(amount: str) -> bool:
 
 
 def _check_numbers(queue: object) -> None:
-    """Refuse amounts beyond all floats first: they would not survive the conversion to a Queue."""
+    """Deny amounts beyond the range of a float, which cannot be converted to a Queue."""
     for resource, amounts in _given(queue).items():
         for name, value in _map(amounts).items():
             if isinstance(value, int | float) and (abs(value) > sys.float_info.max or math.isnan(value)):
@@ -105,7 +104,7 @@ def _check_numbers(queue: object) -> None:
 
 
 def _given(queue: object) -> Fields:
-    """`spec.resources` as it was written; empty where there is none."""
+    """Return `spec.resources` as written; empty if missing."""
     return _map(_map(_map(queue).get("spec")).get("resources"))
 
 
@@ -121,7 +120,7 @@ def _check_amounts(resources: QueueResources) -> None:
 
 
 def _check_ancestry(queue: Queue, queues: Fields) -> None:
-    """Refuse parents that lead back to the queue; a parent that does not exist (yet) ends the walk."""
+    """Deny a cycle of parents; a parent that does not exist (yet) ends the walk."""
     name, parent = queue.metadata.name, queue.spec.parent_queue
     path = {name: None}
     while parent and parent not in path:
@@ -162,7 +161,10 @@ def _quota_warnings(queue: Queue, old: object, queues: Fields) -> list[str]:
 
 
 def _against_parent(queue: Queue, parent: str, queues: Fields) -> list[str]:
-    """Quotas of a queue, and of all children of its parent, above the parent's; a parent without quotas is refused."""
+    """Return warnings for quotas of the queue, or of all siblings together, above the parent's quota.
+
+    A parent without quotas is denied.
+    """
     if parent not in queues:
         raise DeniedError(f'failed to get parent queue {parent}: queues.scheduling.run.ai "{parent}" not found')
     above = _queue("parentQueue", queues[parent])
@@ -177,7 +179,7 @@ def _against_parent(queue: Queue, parent: str, queues: Fields) -> list[str]:
 
 
 def _against_children(queue: Queue, queues: Fields) -> list[str]:
-    """Quotas of the queue's children, each (CPU) and together, above its own."""
+    """Return warnings for quotas of the children, each (CPU) and together, above the queue's own."""
     below = _existing(_children(queue), queues, besides="")
     warnings = []
     for child in below:
@@ -189,7 +191,7 @@ def _against_children(queue: Queue, queues: Fields) -> list[str]:
 
 
 def _children(queue: Queue) -> list[str]:
-    """The names of the queue's children, as its status lists them."""
+    """Return the names of the queue's children from its status."""
     return queue.status.child_queues or []
 
 
@@ -218,11 +220,11 @@ def _total(queues: Sequence[Queue], resource: Resource) -> float:
 
 # -------------------------------------------------------------------------------------------------- reductions in use
 _UNITS: dict[Resource, tuple[str, float]] = {"GPU": ("", 1.0), "CPU": (" cores", 1e-3), "Memory": (" bytes", 1e6)}
-"""How amounts are shown, and what one unit of a Queue's spec is of it."""
+"""The suffix of amounts in messages, and the value of one unit of a Queue's spec in that unit."""
 
 
 def _reductions(new: Queue, old: object) -> Iterator[str]:
-    """A line for every limit and quota that an update reduces below what the queue holds now."""
+    """Yield a line for every limit and quota that an update reduces below the queue's current allocation."""
     before = _queue("oldQueue", old)
     status = new.status if new.status.allocated or new.status.allocated_non_preemptible else before.status
     for resource, (unit, scale) in _UNITS.items():
@@ -243,12 +245,12 @@ def _amounts(queue: Queue, resource: Resource) -> QueueResource:
 
 
 def _reduced(before: float, now: float) -> float | None:
-    """The new bound where it is a smaller one; unlimited is the largest."""
+    """Return the new bound if it is lower than before, else None; unlimited is the highest."""
     return now if now != UNLIMITED and (before == UNLIMITED or now < before) else None
 
 
 def _held(amounts: Mapping[str, str | int | float] | None, resource: Resource) -> float:
-    """What a status says of a resource, in the units that are shown; GPUs are those of all kinds."""
+    """Return the amount of a resource in a status, in the units of messages; GPUs of all kinds are summed."""
     found = 0.0
     for name, text in (amounts or {}).items():
         if name == resource.lower() or (resource == "GPU" and is_gpu(name)):

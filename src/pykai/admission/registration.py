@@ -1,11 +1,11 @@
-"""The webhook configurations to register: what the API server sends to us, and from where.
+"""The webhook configurations to register: which requests the API server sends to which address.
 
-A pod webhook fails closed, so it must see no pod but ours: a match condition on the scheduler's name and selectors on
-namespaces and labels keep an unready webhook from blocking anything else, and the system's own namespaces are left
-out so that it can come back by itself.
+A pod webhook fails closed, so it must match only our pods: a match condition on the scheduler's name and selectors on
+namespaces and labels keep an unready webhook from blocking other pods. System namespaces are excluded, so that the
+webhook's own pods can restart.
 
-Further match conditions leave out what no rule can object to: pods without a share of a GPU, pod groups without
-structure, and changes of parts that no rule reads. A call costs more than most writes, and most writes are our own.
+Further match conditions exclude objects that no rule can deny or change: pods without a GPU share, PodGroups without
+sub-groups, and updates of fields that no rule reads. A call costs more than most writes, and most writes are our own.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ POD_GROUP_PREFIX = "kai-podgroup-validation-"
 _INHERITED = ("timeoutSeconds", "matchPolicy")
 
 _ASKING = (names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_DEVICES, names.MPS)
-"""Annotations without which a pod does not ask for a share."""
+"""Annotations that request a share; a pod without any of them requests none."""
 _READ = (
     *(*_ASKING, names.GPU_FRACTION_CONTAINER, names.GPU_FRACTION_CONTAINER_TYPE, names.SHARED_GPU_CONFIGMAP),
     *(names.GPU_FRACTION_LIMIT, names.GPU_MEMORY_LIMIT),
 )
 """All annotations of pods that rules read."""
 _OF_CONTAINERS = (names.NVFRACTIONS_PREFIX, names.PORTION_LIMIT_PREFIX)
-"""How annotations of containers begin, which rules read as well."""
+"""Prefixes of annotations of containers that rules read."""
 _STRUCTURE = ("subGroups", "minSubGroup", "preemptionDelay", "stalenessGracePeriod")
-"""Fields without which a pod group can only break what its schema checks."""
+"""Fields of a PodGroup that rules check; a group without them can only violate its schema."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def validating_pods(client: Client, pods: PodSelection, name: str = VALIDATING_N
 
 
 def _resize_webhook(client: Object, pods: PodSelection) -> Webhook:
-    """A webhook that does not answer blocks no resize."""
+    """Return the webhook of `pods/resize`; it fails open."""
     rule = _rule("/v1/pods/resize", "Namespaced", ["UPDATE"])
     webhook = _webhook(f"resize.admission.{pods.system_namespace}.svc", client, rule)
     selected = _selecting(webhook, pods)
@@ -111,7 +111,7 @@ def _resize_webhook(client: Object, pods: PodSelection) -> Webhook:
 
 
 def _selecting(webhook: Webhook, pods: PodSelection) -> Webhook:
-    """The webhook for the namespaces and labels that count."""
+    """Return the webhook with the selectors for namespaces and labels."""
     labels = {"objectSelector": {"matchLabels": dict(pods.pod_labels)}} if pods.pod_labels else {}
     return {**webhook, "namespaceSelector": _namespace_selector(pods), **labels}
 
@@ -150,7 +150,7 @@ def validating_pod_groups(client: Client, prefix: str = POD_GROUP_PREFIX) -> Con
 
 
 def merged(desired: Configuration, live: Configuration) -> Configuration:
-    """The configuration to write over a live one: annotations, and what others added to the webhooks, survive.
+    """Return the configuration to write over a live one: annotations and fields added by others are kept.
 
     Cloud providers add requirements to namespace selectors, and the API server fills in defaults; both are kept, but
     only while the number of webhooks is the same. So are authorities of ours that were trusted until now: a server may
@@ -202,14 +202,16 @@ _ANNOTATIONS = {which: f"{which}.metadata.annotations" for which in ("object", "
 
 
 def _matters(*expressions: str) -> list[dict[str, str]]:
-    """The condition that all of these hold, cheap ones first: one condition, because a server evaluates every one of
-    several, also after one of them failed."""
+    """Return one match condition that all expressions hold, cheap ones first.
+
+    It is one condition, because a server evaluates all of several, even after one is false.
+    """
     joined = " && ".join(f"({expression})" for expression in expressions)
     return [{"name": "something-to-check", "expression": joined}] if expressions else []
 
 
 def _changed(operations: list[str]) -> list[str]:
-    """The condition that an update changes something that a rule reads; none where updates are not looked at."""
+    """Return the condition that an update changes a field that a rule reads; empty if updates are not matched."""
     if "UPDATE" not in operations:
         return []
     other = f"{_annotation('object')} != {_annotation('oldObject')}"
@@ -219,12 +221,12 @@ def _changed(operations: list[str]) -> list[str]:
 
 
 def _of_container() -> str:
-    """The condition that annotation `k` is one of a container."""
+    """Return the CEL expression for: annotation `k` is one of a container."""
     return "(" + " || ".join(f"k.startsWith({_cel_string(prefix)})" for prefix in _OF_CONTAINERS) + ")"
 
 
 def _odd_names() -> str:
-    """Match condition: a user created the pod and it has names to warn about; controllers do not show warnings."""
+    """Return the condition that a user creates the pod and it has names to warn about; controllers ignore warnings."""
     known = {"labels": names.USER_LABELS, "annotations": names.USER_ANNOTATIONS}
     odd = [
         f"has(object.metadata.{where}) && object.metadata.{where}.exists(k, "
@@ -246,7 +248,7 @@ def _annotated(which: str) -> str:
 
 
 def _annotation(which: str) -> str:
-    """The annotation `k` in CEL, empty where there is none."""
+    """Return the CEL expression for the value of annotation `k`, empty if missing."""
     held = _ANNOTATIONS[which]
     return f"({_annotated(which)} && k in {held} ? {held}[k] : '')"
 

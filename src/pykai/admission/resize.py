@@ -1,8 +1,8 @@
 """In-place resize of running pods: more CPU or memory must fit the limits and quotas of the pod's queues.
 
-The webhook of the subresource `pods/resize`. What it is judged against (the pod's group, its queue and all queues
-above) is fetched for each request, because resizes are rare; what is not known refuses nothing. Moving resources
-between containers of one pod and asking for less always pass.
+The webhook of the subresource `pods/resize`. The pod's group, its queue and the queue's ancestors are fetched for each
+request, because resizes are rare; unknown objects deny nothing. Moving resources between containers of one pod and
+requesting less are always admitted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MEGABYTE = 10**6
 
 @dataclass(frozen=True)
 class ResizeSettings:
-    """`strict`: queues with a finite limit or quota take no upsize at all."""
+    """`strict`: queues with a finite limit or quota admit no upsize."""
 
     scheduler_name: str = SCHEDULER_NAME
     strict: bool = False
@@ -29,9 +29,9 @@ class ResizeSettings:
 
 @dataclass(frozen=True)
 class QuotaFacts:
-    """The pod's group, whether it is non-preemptible, and its queue with those above, as the API server has them now.
+    """The pod's group, whether it is non-preemptible, and its queue with its ancestors, as the API server has them now.
 
-    A group of which the queue is not known has no queues.
+    Without a known queue there are no queues.
     """
 
     group: str = ""
@@ -41,7 +41,7 @@ class QuotaFacts:
 
 @dataclass(frozen=True)
 class _Measure:
-    """One resource: how its amounts are compared and shown; `key`: of a queue's spec, where one unit is `unit`."""
+    """One resource: how amounts are compared and shown; `key` in a queue's spec, where one unit is `unit`."""
 
     title: str
     key: str
@@ -78,7 +78,7 @@ def validate_resize(new: object, old: object, facts: QuotaFacts, settings: Resiz
     try:
         more = _upsize(new, old)
     except (QuantityError, AttributeError, TypeError):
-        return AdmissionVerdict()  # the API server refuses what is no pod
+        return AdmissionVerdict()  # the API server rejects objects that are no pods
     metadata = new.get("metadata") or {}
     title = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
     for queue in facts.queues:
@@ -89,7 +89,7 @@ def validate_resize(new: object, old: object, facts: QuotaFacts, settings: Resiz
 
 
 def _upsize(new: Fields, old: Fields) -> dict[_Measure, float]:
-    """How much more the pod asks for than it is charged now, where its spec asks for another amount."""
+    """Return by how much the request exceeds what the pod is charged now, for each resource its spec changes."""
     wanted, asked, charged = (
         pod_requests(new, actual=False),
         pod_requests(old, actual=False),
@@ -124,7 +124,7 @@ def _problems(queue: Fields, measure: _Measure, delta: float, non_preemptible: b
 
 
 def _bound(queue: Fields, measure: _Measure, which: str) -> float | None:
-    """A finite limit or quota of a queue, None where it has none; a missing amount is 0, which is a bound."""
+    """Return a finite limit or quota of a queue; None if unlimited. A missing amount is 0."""
     resources = (queue.get("spec") or {}).get("resources")
     if resources is None:
         return None

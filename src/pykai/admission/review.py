@@ -1,8 +1,6 @@
-"""AdmissionReview v1: from the bytes the API server sends to the bytes it gets back, without I/O; in process for the
-in-memory API server.
+"""AdmissionReview v1 without I/O: from the request bytes to the response bytes; also in process for the in-memory API.
 
-An object on its way out is never held back: updates of an object that is being deleted (finalizers) are admitted
-whatever the object looks like.
+Updates of an object that is being deleted are always admitted, so that its finalizers can be removed.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ _SUFFIX_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 class MalformedReviewError(ValueError):
-    """The body is not an AdmissionReview: nothing an API server sends."""
+    """The body is not an AdmissionReview."""
 
 
 class UserInfo(Struct, kw_only=True, frozen=True):
@@ -77,7 +75,7 @@ class UserInfo(Struct, kw_only=True, frozen=True):
 
 
 class AdmissionRequest(Struct, rename="camel", kw_only=True, frozen=True):
-    """The part of an admission request that is read; objects stay plain."""
+    """The fields of an admission request that are read; objects stay undecoded."""
 
     uid: str
     operation: str
@@ -93,9 +91,9 @@ class Review(Struct, rename="camel", kw_only=True, frozen=True):
 
 @dataclass(frozen=True)
 class AdmissionRules:
-    """What the rules need beside the object: switches, and what the API server holds at this moment.
+    """Inputs of the rules besides the object: settings, and the current state of the API server.
 
-    `priority_classes` None: it is not known which there are.
+    `priority_classes` None: the existing ones are unknown.
     """
 
     pods: PodSettings = PodSettings()
@@ -105,7 +103,7 @@ class AdmissionRules:
     priority_classes: Callable[[], Collection[str]] | None = None
     resize: ResizeSettings = ResizeSettings()
     quota_facts: Callable[[Fields], Awaitable[QuotaFacts]] | None = None
-    """Fetches what the resize of a pod is judged against; None: no resize is refused."""
+    """Fetches the facts for the resize of a pod; None: every resize is admitted."""
 
 
 def _mutate_pod(request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
@@ -128,12 +126,12 @@ def _validate_pod(request: AdmissionRequest, admission: AdmissionRules) -> Admis
 
 
 def _validate_resize(request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
-    """Without what it is judged against, every resize is admitted: see `judge_resize`."""
+    """Admit every resize, because the facts are not fetched here: see `judge_resize`."""
     return AdmissionVerdict()
 
 
 async def judge_resize(request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
-    """The verdict on the resize of a pod, for which the queues have to be fetched."""
+    """Return the verdict on the resize of a pod, after fetching its queues."""
     pod = request.object
     if admission.quota_facts is None or _is_leaving(pod) or not needs_check(pod, admission.resize):
         return AdmissionVerdict()
@@ -173,7 +171,7 @@ HANDLERS: dict[str, Handler] = {
 
 
 def request_in(body: bytes) -> AdmissionRequest:
-    """The request of an AdmissionReview; raises MalformedReviewError, naming what is missing."""
+    """Return the request of an AdmissionReview; MalformedReviewError names what is missing."""
     try:
         return json.decode(body, type=Review).request
     except (DecodeError, ValidationError, UnicodeDecodeError, RecursionError) as problem:
@@ -181,7 +179,7 @@ def request_in(body: bytes) -> AdmissionRequest:
 
 
 def judge(path: str, request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
-    """The verdict of the rules behind a path of `HANDLERS`."""
+    """Return the verdict of the handler of a path in `HANDLERS`."""
     if request.operation == "UPDATE" and _is_leaving(request.object):
         return AdmissionVerdict()
     return HANDLERS[path](request, admission)
@@ -201,7 +199,7 @@ def response_of(request: AdmissionRequest, verdict: AdmissionVerdict) -> bytes:
 
 
 def suffix_of(uid: str) -> str:
-    """Seven lower-case letters and digits for a request: the same for a repeated request, different for others."""
+    """Return seven lower-case letters and digits derived from the request's uid: stable for a repeated request."""
     digest = int.from_bytes(hashlib.sha256(uid.encode()).digest(), "big")
     return "".join(_SUFFIX_ALPHABET[digest // 36**place % 36] for place in range(7))
 
@@ -220,7 +218,7 @@ PATHS: dict[Resource, tuple[str, ...]] = {
 
 
 def webhooks(rules: AdmissionRules, warn: Callable[[str], None]) -> Admission:
-    """Admission by our rules; `warn` takes the warnings that kubectl would show."""
+    """Return in-process admission by our rules; `warn` receives the warnings that kubectl would show."""
 
     def admit(resource: Resource, new: Object, old: Object | None) -> Object:
         for path in PATHS.get(resource, ()):

@@ -1,7 +1,7 @@
-"""The HTTPS server in front of the rules: one path per kind of object, answers in AdmissionReview v1.
+"""The HTTPS server of the webhooks: one path per kind of object, AdmissionReview v1.
 
-Rules are pure and take microseconds, so they run on the event loop. The certificate follows its files; where the server
-makes its own, it also renews them. Nothing a client sends ends the server: a body that is no AdmissionReview gets 400.
+Rules are pure and take microseconds, so they run on the event loop. The certificate is reloaded when its files change;
+a server that issues its own also renews it. A body that is no AdmissionReview gets status 400.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Listen:
-    """Where and what to serve; port 0 picks a free one.
+    """The address and certificate to serve; port 0 picks a free one.
 
-    The certificate's files are looked at every `look_every` seconds; `renew`, where the server makes its own, is
-    awaited before each look (`certificates.renew`). None: the files come from a Secret.
+    The certificate's files are checked every `look_every` seconds. `renew` is awaited before each check if the server
+    issues its own certificate (`certificates.renew`); None: the files come from a Secret.
     """
 
     host: str = "0.0.0.0"
@@ -70,13 +70,13 @@ class WebhookServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on; only after the start."""
+        """The port the server listens on; only after `start`."""
         if self._runner is None:
             raise RuntimeError("the webhook server has not been started")
         return int(self._runner.addresses[0][1])
 
     async def start(self) -> None:
-        """Listen; raises CertificateError when there is no certificate to serve, OSError when the port is taken."""
+        """Start to listen; raise CertificateError without a usable certificate, OSError if the port is taken."""
         if self._listen.renew is not None:
             await self._listen.renew()
         certificate = ReloadingContext(self._listen.certificates)
@@ -116,7 +116,7 @@ class WebhookServer:
             await asyncio.sleep(self._listen.look_every)
             try:
                 await self._reload(certificate)
-            except Exception as problem:  # noqa: BLE001 - whatever `renew` meets, the certificate in use serves on
+            except Exception as problem:  # noqa: BLE001 - if `renew` fails, the certificate in use is kept
                 log.warning("serving certificate kept, it could not be renewed", problem=str(problem))
 
     async def _reload(self, certificate: ReloadingContext) -> None:

@@ -1,11 +1,10 @@
-"""What containers see of GPUs: the share that a pod requests, and no device of which it was given nothing.
+"""GPU access of containers: the share that a pod requests, and no device that it was not allocated.
 
-A pod that shares a GPU gets the container with the share connected to the ConfigMaps that the binder will fill. They
-do not exist yet at admission. The references of the container are not optional, so the kubelet holds the container
-back until the binder has written which device it may use. A second pass over the same pod changes nothing.
+The container with the share gets references to ConfigMaps that the binder creates later. The references are not
+optional, so the kubelet does not start the container until the binder has written its device. Mutation is idempotent.
 
 The NVIDIA runtime shows a container every device that NVIDIA_VISIBLE_DEVICES names, whether or not the scheduler
-gave it one. On creation the variable is set to `void` where no device was requested; other values are refused.
+gave it one. On creation the variable is set to `void` where no device was requested; other values are denied.
 
 In the mode NvFractions shares are annotations of containers, without ConfigMaps. On creation the annotations of the
 pod as a whole (`gpu-memory` and the shorthands for limits) are written for the container that receives the share,
@@ -75,7 +74,7 @@ _HARMLESS = ("", "void", "none")
 
 
 def connect_share(mutated: PodObject, suffix: str) -> None:
-    """Give the container with the share its environment and the pod its volume; other pods stay as they are.
+    """Add environment and volume of the share to its container and pod; other pods are unchanged.
 
     `suffix`: 7 lower-case letters and digits, different for every pod.
     """
@@ -105,7 +104,7 @@ def limit_memory(mutated: PodObject) -> None:
 
 
 def check_gpu_request(pod: Fields, sharing_enabled: bool) -> None:
-    """Refuse a GPU request that contradicts itself, and any share of a GPU while sharing is not enabled."""
+    """Deny a contradictory GPU request, and any share of a GPU while sharing is disabled."""
     annotations = annotations_of(pod)
     if shares_gpu(annotations) and not sharing_enabled:
         raise DeniedError(
@@ -160,14 +159,14 @@ def _import_environment(container: ContainerObject, names: SharedGpuNames) -> No
 
 
 def hide_devices(mutated: PodObject) -> None:
-    """Show no device to the containers that requested none, except the one that receives the pod's share."""
+    """Hide all devices from containers that request none, except the one that receives the pod's share."""
     for container in containers_without_share(mutated):
         if not _requests_device(container):
             set_environment(container, {"name": VISIBLE_DEVICES, "value": _NO_DEVICE})
 
 
 def check_device_access(pod: Fields) -> None:
-    """Reject a container that sets the visible devices itself."""
+    """Deny a pod with a container that sets the visible devices itself."""
     for container in containers_without_share(pod):
         for entry in container.get("env") or []:
             if entry.get("name") == VISIBLE_DEVICES:
@@ -198,7 +197,7 @@ def _is_some(amount: str | int | float) -> bool:
     try:
         return parse_quantity(amount) != 0
     except ValueError:
-        # Not a quantity: the API server refuses the pod itself.
+        # Not a quantity: the API server rejects the pod itself.
         return False
 
 
@@ -217,7 +216,7 @@ class Requester:
 
 # ------------------------------------------------------------------------------------------------------ on creation
 def annotate_containers(mutated: PodObject) -> None:
-    """Write what the annotations of the pod ask for as annotations of the container that receives it."""
+    """Copy the share requested by annotations of the pod to annotations of the container that receives it."""
     annotations = annotations_of(mutated)
     if not shares_gpu(annotations) or not regular_containers(mutated):
         return
@@ -244,7 +243,7 @@ def _set(mutated: PodObject, key: str, value: str, source: str) -> None:
 
 # -------------------------------------------------------------------------------------------------------- validation
 def check_container_shares(pod: Fields, writer: Requester) -> None:
-    """Refuse a pod that breaks a rule of the mode; the first broken one, in the order of KAI."""
+    """Deny a pod that violates a rule of the mode; the first violation in the order of KAI is reported."""
     annotations = annotations_of(pod)
     try:
         _check_devices(pod, annotations, writer)
@@ -259,7 +258,7 @@ def check_container_shares(pod: Fields, writer: Requester) -> None:
 
 
 def _check_devices(pod: Fields, annotations: Mapping[str, str], writer: Requester) -> None:
-    """The devices of a container are the binder's to write."""
+    """Deny writes of a container's devices by users other than the binder."""
     for name in sorted(annotations):
         if not (name.startswith(NVFRACTIONS_PREFIX) and name.endswith(f".{DEVICES}")):
             continue
@@ -344,9 +343,9 @@ def _check_request(pod: Fields, annotations: Mapping[str, str], shares: Mapping[
 
 
 def _check_forms(pod: Fields, annotations: Mapping[str, str], share: ContainerShare) -> None:
-    """The same amount may be asked for in several forms, different ones may not.
+    """Deny different amounts in several forms; equal amounts are admitted.
 
-    A bound pod has what the binder made of its fraction.
+    A bound pod also has the amount that the binder derived from its fraction.
     """
     if pod["spec"].get("nodeName"):
         return

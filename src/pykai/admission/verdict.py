@@ -1,11 +1,10 @@
-"""The answer of admission, and the one way a rule says no.
+"""The result of admission, and how a rule denies an object.
 
-Rules raise `DeniedError` with the text the user will read; the public functions of this package turn it into a
-`Verdict` at one place each, so nothing an object contains escapes as an exception.
+Rules raise `DeniedError` with the message for the user; the public functions of this package convert it to an
+`AdmissionVerdict` in one place each, so that no content of an object escapes as an exception.
 
-An API server with our definitions sends only well-formed objects. A server without them, a simulator or a test may not,
-so `declared` checks an object against the declaration of its kind first; the rules behind it never meet a string where
-a number belongs.
+An API server with our CRDs sends only valid objects; one without them, a simulator or a test may not. So `declared`
+first checks an object against the schema of its kind, and rules can rely on the types of fields.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SCHEMAS: dict[str, Schema] = {}
 
 
 class DeniedError(Exception):
-    """A rule is broken; `warnings` go to the user beside the message."""
+    """A rule is violated; the user sees the message and the `warnings`."""
 
     def __init__(self, message: str, warnings: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -39,9 +38,9 @@ class DeniedError(Exception):
 
 @dataclass(frozen=True)
 class AdmissionVerdict:
-    """Whether an object is admitted, why not, what the user should know, and how to change the object (JSON patch).
+    """Whether an object is admitted, the reason if not, warnings for the user, and the mutation (JSON patch).
 
-    `warnings` are KAI's too, `advice` is pykai's own; the user sees both.
+    `warnings` are those of KAI, `advice` is pykai's own; the user sees both.
     """
 
     allowed: bool = True
@@ -52,7 +51,7 @@ class AdmissionVerdict:
 
 
 def judged(rule: Callable[Parameters, AdmissionVerdict]) -> Callable[Parameters, AdmissionVerdict]:
-    """The rule with `DeniedError` turned into a denial."""
+    """Return the rule with `DeniedError` converted to a denial."""
 
     @wraps(rule)
     def judge(*args: Parameters.args, **kwargs: Parameters.kwargs) -> AdmissionVerdict:
@@ -65,9 +64,9 @@ def judged(rule: Callable[Parameters, AdmissionVerdict]) -> Callable[Parameters,
 
 
 def declared(definition: Definition, kind: type[K], name: str, value: object) -> K:
-    """The object as its kind; refused with the path of the first field that its definition does not allow.
+    """Return the object decoded as its kind; deny it with the path of the first field that violates its schema.
 
-    Rules in CEL are left to the API server, except that of durations.
+    CEL rules are left to the API server, except the one for durations.
     """
     schema = _SCHEMAS.get(definition.name)
     if schema is None:
