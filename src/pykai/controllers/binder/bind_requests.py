@@ -1,8 +1,8 @@
 """Carry out bind requests: from the scheduler's decision to a bound pod.
 
-Reconciles are keyed by pod. A reconcile does what the observed state allows and returns; where it must wait, for a
-device or a volume, it gives up its worker, and a watch event enqueues the pod again. It may be repeated, interrupted or
-continued by another process at any point, because finished steps find nothing left to do.
+Reconciles are keyed by pod and level-triggered: a reconcile does what the observed state allows and returns. To wait
+for a device or a volume it returns, too; a watch event enqueues the pod again. Steps are idempotent, so a reconcile
+may be repeated, interrupted, or continued by another process at any point.
 
     open request ─► devices reserved ─► pod labelled ─► steps ─► bound ─► Succeeded
                        └──────────────────┴──────────────┴────────┴─► undone ─► Failed
@@ -56,7 +56,7 @@ DELIVERING = ("gpusharing", "nvfractions")
 """Steps that give a container its share of a GPU; without any of them a share cannot be bound."""
 MAX_RETRIES = 5
 STALE_POD_SECONDS = 60.0
-"""How long a pod is read from the API server after an undo: the watch may still show the state before it."""
+"""Seconds after an undo for which the pod is read from the API server, because the watch may be stale."""
 
 log = structlog.get_logger("binder")
 
@@ -157,7 +157,7 @@ class RequestContext:
 
 @dataclass(slots=True)
 class BindProgress:
-    """The progress of this process with one request; losing it costs time, nothing else.
+    """The in-memory progress of one request; losing it costs only time.
 
     `failure`: why the attempt failed, until that is written. A failed write may have reached the server, and the
     scheduler may act on it, so no other attempt follows before the failure is written.
@@ -189,7 +189,7 @@ class BindRequestReconciler:
         self._undone: TTLCache[Key, bool] = TTLCache(STALE_POD_SECONDS, context.clock)
 
     async def find_orphans(self) -> set[Key]:
-        """Pods to reconcile at start because a step finds something of theirs that an earlier process prepared."""
+        """Return pods to reconcile at start, because an earlier process left something prepared for them."""
         for step in self._steps:
             self._orphans.update(await step.orphans())
         return set(self._orphans)
@@ -209,7 +209,7 @@ class BindRequestReconciler:
         return await self._try_to_bind(request, progress)
 
     async def _clean_up(self, key: Key, known: BindProgress | None) -> None:
-        """Undo what deleted requests left behind, and forget them."""
+        """Undo the preparation of deleted requests, and forget them."""
         if known is not None and not known.closed:
             await self._undo_withdrawn(key, known.request)
         else:
@@ -237,7 +237,7 @@ class BindRequestReconciler:
         self._orphans.discard(key)
 
     def _is_unrequested(self, pod: Pod) -> bool:
-        """Whether a pod of ours is unbound and no request brings it to a node."""
+        """Whether a pod of ours is unbound and has no request."""
         if pod.spec.node_name or pod.spec.scheduler_name != self._rules.scheduler_name:
             return False
         requests = self._index.requests_for(pod.metadata.key)
@@ -266,7 +266,7 @@ class BindRequestReconciler:
         return await self._fail(request, progress, why)
 
     async def _attempt(self, request: BindRequest, progress: BindProgress) -> float | None:
-        """Bind the pod; returns the seconds that it may still wait, None if it is bound."""
+        """Bind the pod; return the seconds it may still wait, None if it is bound."""
         key = requested_pod(request)
         pod = await self._lookup.pod(request, live=bool(self._undone.get(key)))
         if pod.spec.node_name:
@@ -302,7 +302,7 @@ class BindRequestReconciler:
             raise Conflict(f"the GPU reservation of pod {attempt.title} changed")
 
     async def _wait_for_reservation(self, progress: BindProgress, waiting: WaitingStep) -> float:
-        """As `_wait`; where time is up, the failure says what became of the container that should name the device."""
+        """As `_wait`; after a timeout the failure includes the state of the reservation pod's container."""
         try:
             return self._wait(progress, waiting)
         except BindError as error:
@@ -323,7 +323,7 @@ class BindRequestReconciler:
         progress.closed = True
 
     async def _fail(self, request: BindRequest, progress: BindProgress, why: str) -> float | None:
-        """Undo the preparation and write the failure; a pod that is bound after all is a success."""
+        """Undo the preparation and write the failure; if the pod turns out to be bound, write success instead."""
         progress.failure = why
         pod = await self._lookup.live_pod(requested_pod(request))
         pod = pod if pod is not None and is_meant_for(request, pod) else None
@@ -342,7 +342,7 @@ class BindRequestReconciler:
         return retry
 
     async def _undo(self, request: BindRequest | None, pod: Pod) -> None:
-        """Undo all steps; labels go last, because they mark a pod that still holds something."""
+        """Undo all steps; remove the labels last, because they mark a pod that may still hold resources."""
         self._undone.put(pod.metadata.key, True)
         for undo in (*(step.undo for step in self._steps), self._unlabel):
             try:

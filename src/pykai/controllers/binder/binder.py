@@ -1,7 +1,7 @@
 """The binder: one reconcile loop keyed by pod (bind requests), one keyed by shared device (reservations).
 
-Both read from the informers and are woken up by the device index; neither polls. A third loop writes the status of
-successful binds. Loops start after the informers have synced, so the first pass after a start covers everything.
+Both read from the informers and are triggered by the device index; neither polls. A third loop writes the status of
+successful binds. Loops start after the informers have synced, so the first pass covers all existing objects.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ class DirectBinder:
         self._status = status
 
     async def bind(self, order: BindRequest) -> str:
-        """Bind the pod of an order and return its node, which may be another one; empty: it takes a request.
+        """Bind the pod of `order` and return its node, which may differ; "" if the bind needs a BindRequest.
 
-        Raises the error of a server that did not answer whether the pod is bound.
+        Raise the server's error if it is unknown whether the pod is bound.
         """
         pod = self._pods.get(order.spec.pod_name, order.metadata.namespace)
         node = self._nodes.get(order.spec.selected_node)

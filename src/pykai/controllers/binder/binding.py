@@ -5,9 +5,9 @@ server carries out as one change. Labels cannot, so they are written first: a bo
 
 Status of bind attempts: the bind request's status, the pod's condition and an event.
 
-A success costs one write besides the bind: the pod itself shows that it is bound, so its condition is written only if
-an earlier attempt left a contrary one. The write does not hold up the next bind; a process that starts anew finds the
-pod on its node and the request open, and writes the status then. The request is therefore closed last.
+A success costs one write besides the bind; the pod condition is written only after a PodBound=False.
+The write does not delay the next bind; after a restart the binder finds the pod bound and the request open, and writes
+the status then. The request is therefore closed last.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_retryable(error: ApiError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WaitingStep:
-    """A step waits for an event of the cluster, which wakes the pod up; after `limit_seconds` it is the `failure`."""
+    """A step waits for a watch event, which enqueues the pod; after `limit_seconds` the bind fails with `failure`."""
 
     step: str
     limit_seconds: float
@@ -95,7 +95,7 @@ class Step(Protocol):
         ...
 
     async def prepare(self, attempt: BindAttempt) -> WaitingStep | None:
-        """Prepare the bind; Waiting if an event must come first. Raises BindError, or ApiError to retry."""
+        """Prepare the bind; return a WaitingStep to wait for an event. Raise BindError, or ApiError to retry."""
         ...
 
     async def undo(self, pod: Pod, request: BindRequest | None) -> None:
@@ -107,7 +107,7 @@ class Step(Protocol):
         ...
 
     def forget(self, pod: Key) -> None:
-        """Drop the state of a pod whose binding has ended, one way or the other."""
+        """Drop the state of a pod whose binding has ended, in success or failure."""
         ...
 
 
@@ -139,7 +139,7 @@ async def unlabel_pod(api: Api, pod: Pod) -> None:
 
 
 async def bind_pod(api: Api, attempt: BindAttempt) -> str:
-    """Bind the pod and return its node, which may be another one if another client was faster."""
+    """Bind the pod and return its node, which differs if another client bound it first."""
     (namespace, name), uid = attempt.key, attempt.pod.metadata.uid
     node = attempt.request.spec.selected_node
     try:
@@ -183,7 +183,7 @@ def _label_patch(pod: Pod, changes: Mapping[str, str | None], version: str = "")
 
 BOUND, BINDING_ERROR = "Bound", "BindingError"
 UNBOUND_SECONDS = 60.0
-"""How long a condition PodBound=False that we wrote counts before the watch shows it."""
+"""Seconds for which a written condition PodBound=False is assumed before the watch shows it."""
 BACKOFF = Backoff(initial=1.0, maximum=3600.0)
 """Between the attempts of a request with a `backoffLimit`."""
 _FIELDS = {"phase": "phase", "reason": "reason", "failedAttempts": "failed_attempts"}

@@ -1,12 +1,12 @@
-"""Index of shared devices: which pods use which GPU group, kept current by the informers of pods and bind requests.
+"""Index of shared devices: which pods use which GPU group, updated by the informers of pods and bind requests.
 
 A GPU group stands for one shared device of one node; the scheduler chooses its id. A pod that shares one device carries
 the id in one label, a pod that shares several carries one label per device.
 
 The index holds nothing that the API server does not know, with one exception: devices assumed for a pod whose bind is
 in flight or not yet visible in the watch.
-Invariant: the entry of a device holds every bound pod that got the device from us, by label or by bind request, and
-every pod that a bind request still brings there.
+Invariant: the entry of a device contains every bound pod that we assigned to it, by label or bind request, and every
+pod whose bind request still selects it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def group_labels(annotations: Mapping[str, str] | None, groups: Sequence[str]) -
 
 
 def may_hold(pod: Pod) -> bool:
-    """Whether an unbound pod may hold something of a deleted request: a device, by its label, or resource claims."""
+    """Whether an unbound pod may hold resources of a deleted request: a device, by its label, or resource claims."""
     return pod.spec.resource_claims is not ABSENT or bool(labelled_groups(pod.metadata.labels))
 
 
@@ -85,7 +85,7 @@ def request_groups(request: BindRequest) -> tuple[GroupKey, ...]:
 
 
 def requested_pod(request: BindRequest) -> Key:
-    """The pod that a bind request is for."""
+    """Return the pod that a bind request is for."""
     return request.metadata.namespace, request.spec.pod_name
 
 
@@ -96,7 +96,7 @@ def is_open(request: BindRequest) -> bool:
 
 
 def is_meant_for(request: BindRequest, pod: Pod) -> bool:
-    """Whether a request is for this very pod, not for an earlier one of the same name."""
+    """Whether a request is for the pod with this uid, not for an earlier one of the same name."""
     owners = [owner.uid for owner in request.metadata.owner_references or () if owner.kind == "Pod" and owner.uid]
     return not owners or pod.metadata.uid in owners
 
@@ -129,7 +129,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class WakeUps:
-    """Callbacks: `pod` for a pod whose binding may go on, `group` for a device whose users changed."""
+    """Callbacks: `pod` enqueues a pod whose binding may continue, `group` a device whose users changed."""
 
     pod: Callable[[Key], None]
     group: Callable[[GroupKey], None]
@@ -160,7 +160,7 @@ class DeviceIndex:
         self._initial = False
 
     def start(self, wake: WakeUps) -> None:
-        """Follow pods and requests; wake up what exists now, then whatever changes."""
+        """Subscribe to pods and requests; enqueue all existing ones, then those that change."""
         self._wake = wake
         self._requests.subscribe(self._request_changed)
         self._initial = True
@@ -199,7 +199,7 @@ class DeviceIndex:
         )
 
     def assume(self, pod: Key, groups: tuple[GroupKey, ...]) -> None:
-        """Count devices as used by a pod, whatever becomes of its request, until the watch shows it bound or gone."""
+        """Count devices as used by a pod, regardless of its request, until the watch shows the pod bound or gone."""
         if groups:
             self._assumed[pod] = groups
 
@@ -213,7 +213,7 @@ class DeviceIndex:
         return [request for request in found if request is not None]
 
     def _coming(self, key: GroupKey) -> tuple[Pod, ...]:
-        """Unbound pods that a request brings to the device; a request may show success before its pod does."""
+        """Return unbound pods whose request selects the device; a request may succeed before its pod shows a node."""
         requesting = {requested_pod(request) for request in self._requests_naming(key)}
         assumed = {pod for pod, groups in self._assumed.items() if key in groups}
         candidates = self._existing(sorted(requesting | assumed))
@@ -221,7 +221,7 @@ class DeviceIndex:
         return tuple(pod for pod in unbound if pod.metadata.key in assumed or self._requested(key, pod, _not_failed))
 
     def _uses(self, key: GroupKey, pod: Pod) -> bool:
-        """Whether a pod got the device from us. Any user can write the label, so the label alone proves nothing."""
+        """Whether we assigned the device to the pod; any user can write the label, so the label alone is no proof."""
         if pod.spec.node_name != key.node or is_finished(pod):
             return False
         annotations = pod.metadata.annotations or {}
@@ -268,14 +268,14 @@ class DeviceIndex:
             self._wake.pod(pod)
 
     def _affected(self, key: Key, pod: Pod | None, requests: list[BindRequest], groups: set[GroupKey]) -> Iterable[Key]:
-        """Pods whose binding may go on after a change of this pod: those that wait for its device, or itself."""
+        """Return the pods whose binding may continue after a change of this pod: waiters for its device, or itself."""
         if key[0] == self._scope.reservations:
             requesting = [request for group in groups for request in self._requests_naming(group)]
             return {requested_pod(request) for request in requesting if is_open(request)}
         return [key] if self._is_left_over(pod) or any(is_open(request) for request in requests) else []
 
     def _is_left_over(self, pod: Pod | None) -> bool:
-        """Whether an unbound pod may hold something of a deleted request.
+        """Whether an unbound pod may hold resources of a deleted request.
 
         Labels show it at any time. Claims must be read from the API server, so they are checked once, at the start.
         """

@@ -40,13 +40,13 @@ from pykai.objects.kinds import ABSENT, Node, Pod
 CONTAINER = "resource-reservation"
 FAKE_IMAGE, FAKE_ARGUMENTS = "ubuntu", ("sleep", "infinity")
 USUAL_REQUESTS = {"requests": {"cpu": "1m", "memory": "32Mi"}}
-"""Of BestEffort quality, reservation pods would be the first to be evicted from a node under pressure."""
+"""With QoS class BestEffort, reservation pods would be evicted first under node pressure."""
 _ENVIRONMENT = (("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace"))
 RESYNC_SECONDS = 120.0
 CREATED_SECONDS = 5.0
-"""How long a created reservation pod counts before the watch shows it."""
+"""Seconds for which a created reservation pod is assumed before the watch shows it."""
 DELETED_SECONDS = 120.0
-"""How long a deleted reservation pod does not count although the watch still shows it."""
+"""Seconds for which a deleted reservation pod is ignored while the watch still shows it."""
 BACKOFF = Backoff(initial=1.0, maximum=16.0)
 LOST = "ReservationLost"
 
@@ -86,7 +86,7 @@ def reservation_manifest(
 ) -> Object:
     """The reservation pod to create; it tolerates what the pod tolerates that shares the device.
 
-    `mode`: how those who share the device share its processors. Whoever comes later reads it here.
+    `mode`: the compute sharing mode of the device, which pods that join later read here.
     """
     spec: Object = {
         "nodeName": key.node,
@@ -266,7 +266,7 @@ class Reservations:
         return f"{text}: {failure.text}" if failure else text
 
     async def container_state(self, key: GroupKey) -> str:
-        """What the API server says about the container that should name the device; empty if it says nothing."""
+        """Return the state of the reservation pod's container from the API server; "" if there is no problem."""
         holder = joinable(key, self._state(key).reservations)
         return described_container(await self._read(holder)) if holder else ""
 
@@ -381,7 +381,7 @@ class Reservations:
             await self._delete(pod, Deletion(uid=meta.uid))
 
     async def _delete(self, pod: Pod, how: Deletion) -> bool:
-        """Delete this very pod; returns whether it is known to be gone or terminating."""
+        """Delete the pod with this uid; return whether it is known to be gone or terminating."""
         try:
             await self._api.delete(POD.ref(pod.metadata.name, pod.metadata.namespace), how)
         except Conflict:

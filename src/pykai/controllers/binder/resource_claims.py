@@ -1,8 +1,8 @@
-"""Resource claims (DRA): write the allocations that the scheduler chose, and that the pod uses them.
+"""Resource claims (DRA): write the scheduler's allocations and reserve the claims for the pod.
 
 A claim that has an allocation keeps it, because another pod that shares the claim uses it already. The exception is an
-allocation that an earlier request left behind for the same pod alone. Every write is based on the version that was
-read, so two pods that take one claim at the same time both end up among its users.
+allocation that an earlier request left for the same pod alone. Writes use optimistic concurrency (resourceVersion), so
+two pods that reserve one claim at the same time both end up in `reservedFor`.
 
 A pod whose extended resources are served by DRA gets a claim of its own. The claim's name is a function of the pod, so
 it is created once; a claim of another name is recognised by its owner.

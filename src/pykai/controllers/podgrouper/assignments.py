@@ -1,8 +1,8 @@
-"""Which pods belong to which group, and the writes: a PodGroup once per group, one patch per pod.
+"""Assignment of pods to groups, and the writes: one create per PodGroup, one patch per pod.
 
-Our last writes count as the state of the cluster until the watch shows them, so a burst of pods of one group ends in
-one create, and nothing is written twice. Existing groups are changed by merge patches of the fields that differ, which
-neither lose nor block concurrent writes of other clients.
+Our last writes are assumed until the watch shows them, so a burst of pods of one group causes one create, and nothing
+is written twice. Existing groups are changed by merge patches of the fields that differ, which neither lose nor block
+concurrent writes of other clients.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class MemberIndex:
         self._group_of: dict[Key, Key] = {}
         self._uids: dict[Key, dict[Key, str]] = {}
         self._order: dict[Key, list[tuple[float, Key, str]]] = {}
-        """By group, a heap of (negative time of creation, pod, uid); entries of former members are dropped lazily."""
+        """Group -> heap of (negative creation time, pod, uid); entries of former members are removed lazily."""
 
     def join(self, group: Key, pod: kinds.Pod) -> None:
-        """The pod belongs to this group and to no other."""
+        """Record that the pod belongs to this group only."""
         meta = pod.metadata
         key = meta.key
         if self._uids.get(group, {}).get(key) == meta.uid:
@@ -55,7 +55,7 @@ class MemberIndex:
         heapq.heappush(self._order.setdefault(group, []), (-created, key, meta.uid))
 
     def leave(self, pod: Key) -> Key | None:
-        """The pod belongs to no group; returns the one that it left, if other pods remain there."""
+        """Remove the pod from its group; return that group if other pods remain in it."""
         group = self._group_of.pop(pod, None)
         if group is None:
             return None
@@ -80,7 +80,7 @@ class MemberIndex:
 class Assignments:
     """Assignments of pods to groups from the decision to the write; keys are (namespace, name).
 
-    A write may be retried long after, when the pod is gone, was replaced under its name, or changed its owner.
+    A write may be retried long after, when the pod is gone, was re-created, or changed its owner.
     Invariant: a pod has one assignment, the newest; older ones are never written.
     """
 
@@ -106,12 +106,12 @@ class Assignments:
         return self._newest.get(pod) is spec
 
     def take(self, group: Key) -> dict[Key, GroupSpec]:
-        """The pods to add to a group now; they no longer wait."""
+        """Remove and return the pending assignments of a group, to write them now."""
         found = {pod: self._newest.get(pod) for pod in self._pods.pop(group, {})}
         return {pod: spec for pod, spec in found.items() if spec is not None and _group_key(spec) == group}
 
     def put_back(self, group: Key, pods: Iterable[Key]) -> None:
-        """Let pods whose write failed wait again, before those that were assigned meanwhile."""
+        """Make pods whose write failed pending again, before those assigned meanwhile."""
         self._pods[group] = dict.fromkeys(pods) | self._pods.get(group, {})
 
     def done(self, pod: Key, spec: GroupSpec) -> None:
@@ -126,18 +126,18 @@ def _group_key(spec: GroupSpec) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class SentPatch:
-    """A patch of a pod and the version that it led to; empty while it is in flight."""
+    """A patch of a pod and the resulting resourceVersion; empty while the patch is in flight."""
 
     patch: Object
     version: str = ""
 
     def is_in(self, pod: kinds.Pod) -> bool:
-        """Whether a pod has the version of the patch or a later one."""
+        """Whether a pod has the resourceVersion of the patch or a later one."""
         return bool(self.version) and version_number(pod.metadata.resource_version) >= version_number(self.version)
 
 
 class GroupWriter:
-    """PodGroups as the server has them, and the writes to them and their pods."""
+    """Writes PodGroups and the group annotation of their pods; assumes its writes until the watch shows them."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class GroupWriter:
         self._mutations.observe(change)
 
     def existing(self, key: Key) -> Object | None:
-        """The group, our last write included; None if it does not exist."""
+        """Return the group including our last write; None if it does not exist."""
         written = self._mutations.get(key)
         if written is not None:
             return written
@@ -165,7 +165,7 @@ class GroupWriter:
         return None if held is None else to_unstructured(held, apiVersion=POD_GROUP_API, kind="PodGroup")
 
     async def write(self, spec: GroupSpec) -> None:
-        """Create or change the PodGroup according to the spec; no write if it is up to date."""
+        """Create or patch the PodGroup according to the spec; no write if it is up to date."""
         key = (spec.namespace, spec.name)
         existing = self.existing(key)
         wanted = pod_group_to_write(spec, existing, self._settings)
@@ -204,7 +204,7 @@ class GroupWriter:
         log.info("pod group changed", group=f"{key[0]}/{key[1]}", fields=sorted({*metadata, *spec}))
 
     async def assign(self, pod: kinds.Pod, spec: GroupSpec, patient: bool = False) -> None:
-        """Add the pod to its group; no write if it is there or gone. `patient`: the write may be delayed."""
+        """Add the pod to its group; no write if it is in it or gone. `patient`: low-priority write."""
         patch = pod_patch(spec, unstructured_pod(pod))
         meta = pod.metadata
         if patch is None or self._is_in_flight(pod, patch):
@@ -236,7 +236,7 @@ class GroupWriter:
         return assigned is not None and assigned.patch == patch and not assigned.is_in(pod)
 
     def is_echo(self, old: kinds.Pod, new: kinds.Pod) -> bool:
-        """Whether labels and annotations of a pod differ only by our own patch."""
+        """Whether the labels and annotations of two states of a pod differ only by our own patch."""
         assigned = self._sent.get(new.metadata.uid)
         if assigned is None:
             return False

@@ -1,12 +1,13 @@
-"""Writes that binds make unnecessary: groups published before they are written, annotations left to the bind.
+"""Avoid writes that the bind can do: groups are published before they are written, annotations are left to the bind.
 
-Most pods are bound a moment after their group is created, and a bind carries annotations at no cost, which saves a
-write per pod and an event for every watcher. Correctness does not depend on it: a scheduler knows a pod without the
-annotation by the group that the pod owns, and a scheduler in the same process gets all other groups from here.
+Most pods are bound soon after their group is created, and a bind also writes annotations, which saves a patch per pod
+and an event for every watcher. Correctness does not depend on it: a scheduler finds the group of a pod without the
+annotation by the group's owner reference, and a scheduler in the same process gets all other groups from here.
 
-Only a group that can be derived again from the pod alone is published: a process may end between the bind of a pod and
-the creation of its group, and the next grouper must then create the same group. Groups with sub-groups are not, because
-the sub-group of a pod is a label, which a bind does not write.
+Only a group that can be derived again from the pod alone is published: the process may end between the bind of a pod
+and the creation of its group, and the next grouper must then create the same group. Groups with sub-groups are not
+published, because the sub-group of a pod is a label, which a bind cannot write.
+
 Invariant: a pod whose annotation was left to its bind is reconciled again until it names its group.
 """
 
@@ -38,11 +39,11 @@ class GroupExpectations(Protocol):
     """The groups that a scheduler in the same process expects (`scheduler.group_membership`)."""
 
     def expect(self, pod: Key, uid: str, group: kinds.PodGroup) -> bool:
-        """Expect the pod of this uid in this group, which exists or is being written; False if there are too many."""
+        """Announce that the pod belongs to this group, existing or being written; False if too many are expected."""
         ...
 
     def withdraw(self, uid: str) -> None:
-        """Drop the expectation for this pod."""
+        """Revoke the announcement for this pod."""
         ...
 
     def group_of(self, uid: str) -> str:
@@ -73,7 +74,7 @@ class GroupPublisher:
             self._expected.withdraw(meta.uid)
 
     def retract(self, pod: kinds.Pod) -> None:
-        """Retract a pod without a group, or whose group cannot be written; a bound pod stays counted."""
+        """Retract a pod that has no group or whose group cannot be written, unless the pod is bound."""
         if self._expected is not None and not pod.spec.node_name:
             self._expected.withdraw(pod.metadata.uid)
 
@@ -102,7 +103,7 @@ def own_group_name(pod: kinds.Pod) -> str:
 
 
 def without_unwritten_group(pod: kinds.Pod, found: Object, exists: Callable[[Key], bool]) -> Object:
-    """The pod as rules read it (`found`), without the annotation of a bind that names an unwritten group."""
+    """Return `found`, the pod as rules read it, without the annotation of a bind that names an unwritten group."""
     if not names_own_group(pod) or pod.status.phase in FINISHED:
         return found
     if exists((pod.metadata.namespace, own_group_name(pod))):
@@ -118,16 +119,16 @@ def names_own_group(pod: kinds.Pod) -> bool:
 
 
 def before_bind(pod: kinds.Pod) -> dict[str, str]:
-    """The annotations of a pod; without those of its bind if it is in its own group."""
+    """Return the annotations of a pod, without those its bind added if it is in its own group."""
     held = pod.metadata.annotations or {}
     return {key: held[key] for key in held if key not in WRITTEN_WITH_BIND} if names_own_group(pod) else held
 
 
 WAIT_SECONDS = 0.5
 PUBLISHED_WAIT_SECONDS = 2.0
-"""How long to wait for the bind; longer for published groups, because a gang waits for its last pod."""
+"""Seconds to wait for the bind; longer for published groups, because a gang waits for its last pod."""
 WRITERS = 4
-"""Few, because these writes are not urgent: pods that are bound meanwhile need none."""
+"""Few workers, because these writes are not urgent: pods that are bound meanwhile need none."""
 
 
 class DeferredAssignments:
@@ -149,7 +150,7 @@ class DeferredAssignments:
         self._loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-name", Pace(WRITERS, first_seconds=1.0))
 
     def defer(self, pod: kinds.Pod, spec: GroupSpec) -> bool:
-        """Leave the annotation to the pod's bind, if the bind writes all there is; returns whether it was left."""
+        """Leave the annotation to the pod's bind if that writes everything needed; return whether it was left."""
         meta = pod.metadata
         published = self._publisher.has_published(pod, spec)
         alone = spec.owner.get("uid") == meta.uid and spec.sub_group_of(meta.namespace, meta.name) is None
@@ -161,7 +162,7 @@ class DeferredAssignments:
         return True
 
     def forget(self, pod: Key) -> None:
-        """Drop a pod that is reconciled again."""
+        """Forget a pod that is reconciled again."""
         self._specs.pop(pod, None)
 
     async def run(self) -> None:

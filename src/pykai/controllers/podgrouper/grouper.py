@@ -1,13 +1,13 @@
 """The pod grouper: one reconcile loop finds the group of a pod, another writes a group and adds its pods.
 
-The first is keyed by pod and nearly always works in memory. It passes pods to the second, which is keyed by group and
-collects them for a few milliseconds, so that the pods which a workload creates together cost one PodGroup, then one
-patch per pod, or none if the bind adds the annotation (`deferred`). Failures are retried with backoff, and the affected
-pods get an event.
+The first is keyed by pod and reads mostly from memory. It passes pods to the second, which is keyed by group and
+collects them for a few milliseconds, so that pods created together cost one PodGroup create and one patch per pod, or
+none if the bind adds the annotation (`deferred`). Failures are requeued with backoff, and the affected pods get an
+event.
 
-The newest pod of a group gives it its shape, whatever the order in which events arrive: a restart changes nothing, and
-when that pod leaves, the newest of the remaining pods takes over. A group that is deleted while its pods exist is
-written again, also if the watch never showed it, and one that a user edited gets its shape back.
+Invariant: the newest pod of a group defines the group's spec, regardless of the order of events and of restarts; when
+that pod is deleted, the newest remaining pod does. A group that is deleted while its pods exist is written again, even
+if the watch never showed it, and user edits of the spec are reverted.
 """
 
 from __future__ import annotations
@@ -58,11 +58,13 @@ from pykai.objects import kinds, names
 WARNING = "PodGrouperWarning"
 GATHER_SECONDS = 0.005
 PUBLISHED_GATHER_SECONDS = 0.1
-"""How long pods of a group are collected; longer if a scheduler knows them already, because their binds come first."""
+"""Seconds for which pods of a group are collected; longer for published groups, because binds come first."""
 RECHECK_SECONDS = 2.0
 DEPARTURE_SECONDS = 1.0
-"""How long after a pod or a group was deleted its group is reconciled: usually its workload is being deleted.
-After an edit of a group, how long further edits are collected."""
+"""Seconds from the deletion of a pod or group, or an edit of a group, to the reconcile of the group.
+
+After a deletion usually the whole workload is being deleted; edits are collected.
+"""
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
 _MAX_READS = 200
 _PATCHES_AT_ONCE = 16
@@ -74,7 +76,7 @@ log = structlog.get_logger("pod-grouper")
 
 @dataclass(frozen=True)
 class PodGrouperSettings:
-    """The settings of grouping; `pods` selects what is watched, the label maps what a pod and its namespace must carry.
+    """The settings; `pods` selects the pods to watch, the label maps are required labels of pods and namespaces.
 
     `workers` pods, and as many groups, are reconciled at once.
     """
@@ -88,7 +90,7 @@ class PodGrouperSettings:
 
 
 class PodGrouper:
-    """The controller; `run` works until cancelled. `expected`: those of a scheduler in the same process."""
+    """The controller. `expected`: the group expectations of a scheduler in the same process, None without one."""
 
     def __init__(
         self,
@@ -121,7 +123,7 @@ class PodGrouper:
         self._recheck_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-recheck", pace)
         self._assignments = Assignments()
         self._unseen: set[Key] = set()
-        """Groups that were written and that the watch does not show yet."""
+        """Groups that were written but that the watch does not show yet."""
         self._members = MemberIndex()
         self._publisher = GroupPublisher(expected, settings.grouping, wall)
         self._deferred = DeferredAssignments(self._pods, self._writer, self._publisher, self._write_failed)
@@ -238,12 +240,12 @@ class PodGrouper:
             self._recheck_loop.add_after(group, RECHECK_SECONDS)
 
     def _still_exists(self, pod: kinds.Pod) -> bool:
-        """Whether this very pod exists, not another of its name."""
+        """Whether the pod with this uid still exists."""
         found = self._pods.get(pod.metadata.name, pod.metadata.namespace)
         return found is not None and found.metadata.uid == pod.metadata.uid
 
     async def _recheck(self, group: Key) -> None:
-        """Reconcile all pods of a group again if one of them is grouped differently by now."""
+        """Reconcile all pods of a group again if the rule now gives one of them another group."""
         recheck = self._rechecks.take(group)
         if recheck is None or await self._is_unchanged(recheck):
             return
@@ -251,7 +253,7 @@ class PodGrouper:
             self._pod_loop.add(key)
 
     async def _is_unchanged(self, recheck: Recheck) -> bool:
-        """Whether the pod is grouped as before; a workload that is invalid or being deleted changes nothing."""
+        """Whether the pod gets the same group as before; True if its workload is invalid or being deleted."""
         pod = self._pod(recheck.pod)
         try:
             lookup = ClusterLookup(self._informers, self._cache)
@@ -278,7 +280,7 @@ class PodGrouper:
             raise
 
     async def _read(self, lookup: ClusterLookup, rule: Callable[[], T]) -> T:
-        """The result of a rule after everything that it needs was read."""
+        """Return the result of a rule, after reading all objects that it needs."""
         for _ in range(_MAX_READS):
             try:
                 return rule()
@@ -289,7 +291,7 @@ class PodGrouper:
         raise RetryLater("the objects behind the pod change faster than they can be read")
 
     async def _with_whole_pod(self, work: Workload, lookup: ClusterLookup) -> Workload:
-        """The workload with all fields of its pod if a Karta may read any of them."""
+        """Return the workload with its complete pod if a Karta may read any of the pod's fields."""
         if not work.settings.karta_fallback or known(*group_version_kind(work.top)):
             return work
         if not await self._read(lookup, lambda: karta.candidates(work)):
@@ -321,7 +323,7 @@ class PodGrouper:
             raise
 
     def _look_for(self, group: Key) -> None:
-        """Reconcile a group again if the watch does not show it in time: one that is deleted before, it never shows."""
+        """Reconcile a group again if the watch does not show it in time: it may have been deleted before that."""
 
         def look() -> None:
             self._unseen.discard(group)
@@ -333,14 +335,14 @@ class PodGrouper:
             asyncio.get_running_loop().call_later(MUTATION_SECONDS + DEPARTURE_SECONDS, look)
 
     def _may_exist(self, group: Key) -> bool:
-        """Whether a group exists or may be created: not for pods that are all being deleted."""
+        """Whether a group exists or may be created; it is not created if all its pods are being deleted."""
         if self._writer.existing(group) is not None:
             return True
         pods = (self._pod(key) for key in self._members.of(group))
         return any(pod is not None and pod.metadata.deletion_timestamp is None for pod in pods)
 
     async def _shape(self, key: Key, group: Key) -> GroupSpec | None:
-        """The group as its newest pod describes it now; None if that pod describes no group or another one."""
+        """Return the group's spec according to its newest pod; None if that pod now has no group or another one."""
         pod = self._pod(key)
         if pod is None:
             return None
@@ -351,7 +353,7 @@ class PodGrouper:
         return spec if spec is not None and (spec.namespace, spec.name) == group else None
 
     async def _assign(self, assigned: dict[Key, GroupSpec]) -> None:
-        """Add pods to their group and remove them from the map; raises the first failure after all were tried."""
+        """Add pods to their group and remove them from the map; raise the first failure after trying all."""
         limit = asyncio.Semaphore(_PATCHES_AT_ONCE)
 
         async def one(key: Key, spec: GroupSpec) -> None:
@@ -396,7 +398,7 @@ def _status_inputs(pod: kinds.Pod) -> tuple[object, ...]:
 
 
 def _group_inputs(group: kinds.PodGroup) -> tuple[object, ...]:
-    """What the grouper writes of a group."""
+    """Return the fields of a group that the grouper writes."""
     return group.spec, group.metadata.labels, group.metadata.owner_references
 
 

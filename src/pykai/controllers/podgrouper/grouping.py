@@ -1,8 +1,8 @@
-"""From a pod to its group: the owner chain, the rule of the workload's kind, and what was ignored on the way.
+"""From a pod to its group: the chain of owner references, the rule of the workload's kind, and ignored settings.
 
-An owner that we may not read ends the chain below it. Every other fault of the chain is an error, because half a chain
-would put pods in the wrong gang. An invalid label must not keep a pod from running: no rule fails on one, and
-`ignored_settings` lists them for an event.
+An owner that may not be read (RBAC) ends the chain below it. Every other problem of the chain is an error, because an
+incomplete chain would put pods in the wrong gang. An invalid label must not keep a pod from running: no rule fails on
+one, and `ignored_settings` lists them for an event.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from pykai.objects import names
 
 @dataclass(frozen=True)
 class Ownership:
-    """The top owner, and every owner from the direct one up to it; a pod without owners is its own top, alone."""
+    """The top owner, and all owners from the direct one up to it; a pod without owners is its own top owner."""
 
     top: Object
     owners: tuple[Object, ...]
@@ -95,7 +95,7 @@ def _described(owner: Object) -> str:
 
 
 def skips_grouping(obj: Object) -> bool:
-    """Whether the user asked the grouper to leave the pods of this object (or this pod) alone."""
+    """Whether this object (or pod) is annotated to opt its pods out of grouping."""
     return annotations_of(obj).get(names.SKIP_PODGROUPER) == "true"
 
 
@@ -105,14 +105,14 @@ def has_labels(labels: Mapping[str, str] | None, selector: Mapping[str, str] | N
 
 
 def with_node_pool(spec: GroupSpec, pod: Object, settings: GroupingSettings) -> GroupSpec:
-    """The group in the node pool of its pod, unless the workload names one."""
+    """Return the group with the node pool of its pod, unless the workload names one."""
     key = settings.node_pool_label
     pool = labels_of(pod).get(key)
     return spec if pool is None or key in spec.labels else replace(spec, labels={**spec.labels, key: pool})
 
 
 def pod_patch(spec: GroupSpec, pod: Object) -> Object | None:
-    """The merge patch that puts the pod in its group; None if it is there. An older sub-group is never removed."""
+    """Return the merge patch that adds the pod to its group; None if up to date. A sub-group is never removed."""
     wanted: dict[str, dict[str, str]] = {}
     if annotations_of(pod).get(names.POD_GROUP_ANNOTATION) != spec.name:
         wanted["annotations"] = {names.POD_GROUP_ANNOTATION: spec.name}
@@ -166,10 +166,10 @@ def _ignored_kartas(work: Workload) -> Iterator[str]:
 
 
 def workload_of(pod: Object, lookup: ObjectLookup, settings: GroupingSettings) -> Workload | None:
-    """The pod with its owners; None if the grouper must leave the pod alone."""
+    """Return the pod with its owners; None if the pod must not be grouped."""
     if is_left_alone(pod, settings):
         return None
-    # Items of a list carry neither field, and a group that belongs to its pod refers to both.
+    # Items of a list lack both fields, and an owner reference to the pod needs them.
     pod = {**pod, "apiVersion": pod.get("apiVersion") or "v1", "kind": pod.get("kind") or "Pod"}
     found = _ownership(pod, lookup)
     if found is None or any(skips_grouping(owner) for owner in found.owners):
@@ -178,20 +178,20 @@ def workload_of(pod: Object, lookup: ObjectLookup, settings: GroupingSettings) -
 
 
 def group_of(work: Workload) -> GroupSpec:
-    """The pod group of a pod, in its node pool: by the group that the pod refers to, or by the kind of its owner."""
+    """Return the group of a pod with its node pool: from the group that the pod refers to, or by its owner's kind."""
     spec = (native.rule_of(work) or group_workload)(work)
     return with_node_pool(spec, work.pod, work.settings)
 
 
 def is_left_alone(pod: Object, settings: GroupingSettings) -> bool:
-    """Whether a pod is not ours, opts out, or has no owners and names its group itself."""
+    """Whether a pod must not be grouped: not ours, opted out, or without owners and annotated with a group."""
     user_assigned = names.POD_GROUP_ANNOTATION in annotations_of(pod) and not owner_references(pod)
     user_assigned = user_assigned and not native.names_group(pod)
     return text_at(pod, "spec", "schedulerName") != settings.scheduler_name or skips_grouping(pod) or user_assigned
 
 
 def _ownership(pod: Object, lookup: ObjectLookup) -> Ownership | None:
-    """The pod's owners; None for a pod on its way out whose owners are already gone."""
+    """Return the pod's owners; None for a terminating pod whose owners are already gone."""
     try:
         return ownership(pod, lookup)
     except GroupingError:

@@ -1,7 +1,7 @@
 """PodGroup objects: created from a GroupSpec, merged with an existing one.
 
-Decisions of users and other controllers on an existing group stay: its queue, node pool, topology and scheduling
-backoff. Labels and annotations are added, never removed. All functions return new objects.
+Settings made by users and other controllers on an existing group are kept: its queue, node pool, topology and
+scheduling backoff. Labels and annotations are added, never removed. All functions return new objects.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_WORTH_A_WRITE = frozenset({"workload-status"})
 
 
 def pod_group(spec: GroupSpec) -> Object:
-    """The PodGroup a spec asks for."""
+    """Return the PodGroup for a spec."""
     metadata = {
         "name": spec.name,
         "namespace": spec.namespace,
@@ -77,7 +77,7 @@ def _duration(seconds: float | None) -> str | None:
 
 
 def keeping_decisions(new: Object, old: Object, settings: GroupingSettings) -> Object:
-    """The new group with the decisions that were made on the old one."""
+    """Return the new group with the settings that are kept from the old one."""
     old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
     spec = {key: value for key, value in new_spec.items() if key not in _KEPT_FIELDS}
     spec |= {key: old_spec[key] for key in _KEPT_FIELDS if old_spec.get(key) is not None}
@@ -89,7 +89,7 @@ def keeping_decisions(new: Object, old: Object, settings: GroupingSettings) -> O
 
 
 def _decided_labels(new: Object, old: Object, settings: GroupingSettings) -> dict[str, str]:
-    """The labels of the new group; node pool and queue labels stay those of the old one, an absent node pool too."""
+    """Return the new group's labels; node pool and queue labels are kept from the old one, even if absent there."""
     kept = (settings.node_pool_label, settings.queue_label, names.LEGACY_QUEUE_LABEL)
     wanted = {key: value for key, value in labels_of(new).items() if key != settings.node_pool_label}
     return {**wanted, **{key: labels_of(old)[key] for key in kept if key in labels_of(old)}}
@@ -118,7 +118,7 @@ def is_same(old: Object, new: Object) -> bool:
 
 
 def _canonical(value: Any) -> Any:
-    """The value without empty fields, which some writers omit and others spell out."""
+    """Return the value without empty fields, which some writers omit and others write."""
     if isinstance(value, dict):
         return _filled({key: _canonical(item) for key, item in value.items()})
     return [_canonical(item) for item in value] if isinstance(value, list) else value

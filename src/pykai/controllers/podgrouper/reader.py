@@ -1,12 +1,10 @@
-"""The cluster as grouping rules read it: informers, a short-lived cache of single reads, evaluated jq programs.
+"""Read access for grouping rules: informers, a short-lived cache of single reads, and results of jq programs.
 
-Rules never wait. Where the cache has no entry, `ClusterLookup` raises `NotCachedError` (or `NotEvaluatedError`); the
-grouper fetches it and runs the rule again from the start. Many pods of one workload need the same object at the same
-moment: it is read once.
+Rules never block. On a cache miss `ClusterLookup` raises `NotCachedError` (or `NotEvaluatedError`); the grouper fetches
+the entry and runs the rule again from the start. Concurrent reads of one object share one request.
 
 `RestMapper` finds the address of a kind that an owner reference names: built-in kinds by table, others by their
-CustomResourceDefinition. The name of the definition is guessed, which is right for nearly all kinds; only if the guess
-is wrong are all definitions listed.
+CustomResourceDefinition. The definition's name is guessed from the kind; only if that fails all definitions are listed.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ class _Definition(Struct, frozen=True):
     spec: _DefinitionSpec = _DefinitionSpec()
 
     def resource(self, version: str, kind: str) -> Resource | None:
-        """The address of the kind in this version; None if the definition is about another."""
+        """Return the address of the kind in this version; None if the definition is for another kind."""
         spec = self.spec
         served = {each.name for each in spec.versions if each.served}
         if spec.names.kind != kind or version not in served:
@@ -116,14 +114,14 @@ def _first(found: Iterable[Resource | None]) -> Resource | None:
 
 
 def plural_of(kind: str) -> str:
-    """The plural that most definitions use."""
+    """Return the plural that most CRDs use for a kind."""
     word = kind.lower()
     if word.endswith("y") and word[-2:-1] not in "aeiou":
         return f"{word[:-1]}ies"
     return f"{word}es" if word.endswith(("s", "x", "ch", "sh")) else f"{word}s"
 
 
-OBJECT_SECONDS = 2.0  # short: an existing group keeps a queue that was read too late
+OBJECT_SECONDS = 2.0  # short, because an existing group keeps a queue from a stale read
 MISSING_SECONDS = 1.0
 FORBIDDEN_SECONDS = 60.0
 KARTA: Final = Resource("run.ai", "v1alpha1", "kartas", "Karta", False)
@@ -141,7 +139,7 @@ class ObjectKey:
 
 @dataclass(frozen=True, slots=True)
 class CachedRead:
-    """The object, None if it does not exist; `forbidden` if we may not read it. `began`: when the read started."""
+    """The object, None if it does not exist; `forbidden` if RBAC denies the read. `began`: when the read started."""
 
     object: Object | None = None
     forbidden: bool = False
@@ -171,12 +169,12 @@ class ObjectCache:
         return self._entries.get(key)
 
     def forget(self, keys: Iterable[ObjectKey]) -> None:
-        """Drop entries, so that the next use reads them again."""
+        """Invalidate entries, so that the next use reads them again."""
         for key in keys:
             self._entries.drop(key)
 
     def older(self, keys: Iterable[ObjectKey], than: float) -> set[ObjectKey]:
-        """The keys whose read started before a time of `clock`; the administrator's ConfigMap does not count."""
+        """Return the keys whose read started before `than` (of `clock`), without the administrator's ConfigMap."""
         entries = {key: self._entries.get(key) for key in keys if key.kind != "ConfigMap"}
         return {key for key, entry in entries.items() if entry is None or entry.began < than}
 
@@ -191,7 +189,7 @@ class ObjectCache:
     def _ended(self, key: ObjectKey, reading: asyncio.Task[None]) -> None:
         del self._reading[key]
         if not reading.cancelled():
-            reading.exception()  # Those who waited may have been cancelled: then it concerns none of them.
+            reading.exception()  # mark it as retrieved: all waiters may have been cancelled
 
     async def _read(self, key: ObjectKey) -> None:
         began = self.clock()
@@ -213,7 +211,7 @@ class ObjectCache:
 
 @dataclass(slots=True)
 class Recheck:
-    """One group: `spec` is how `pod` was grouped, `since` when the last of `pods` was."""
+    """One group: `spec` is the group of `pod`, `since` the time when the last of `pods` was grouped."""
 
     pod: Key
     spec: GroupSpec
@@ -223,11 +221,11 @@ class Recheck:
 
 
 class Rechecks:
-    """Groups whose pods were grouped by objects that were read before the pods existed.
+    """Groups whose pods were grouped with objects read before the pods existed.
 
-    An owner is read once for all pods that are created together. A workload that grows within the life of that cache
-    entry gets pods that the cached owner does not know, and no later event may correct them. One pod of such a group is
-    therefore grouped once more with a new read; if the result differs, all of them are reconciled.
+    An owner is read once for pods created together. If the workload is scaled up while that cache entry lives, its new
+    pods are grouped with a stale owner, and no later event corrects that. One pod of such a group is therefore grouped
+    again with a fresh read; if the result differs, all pods of the group are reconciled.
     """
 
     def __init__(self, cache: ObjectCache) -> None:
@@ -246,7 +244,7 @@ class Rechecks:
         return True
 
     def take(self, group: Key) -> Recheck | None:
-        """The recheck of a group, to be made now; drops the cache entries that are older than its last pod."""
+        """Remove and return the recheck of a group; invalidate the cache entries that are older than its last pod."""
         recheck = self._groups.pop(group, None)
         if recheck is not None:
             self._cache.forget(self._cache.older(recheck.keys, recheck.since))
@@ -255,7 +253,7 @@ class Rechecks:
 
 @dataclass(frozen=True, slots=True)
 class RuleInformers:
-    """The informers that rules read; `group` returns a PodGroup, our last write included."""
+    """The informers that rules read; `group` returns a PodGroup including our last write."""
 
     pods: SharedInformer[kinds.Pod]
     priority_classes: SharedInformer[kinds.PriorityClass]
@@ -266,7 +264,7 @@ class RuleInformers:
 
 
 class NotEvaluatedError(Exception):
-    """The result of a jq program is not known yet; `value` None: only whether it compiles."""
+    """The result of a jq program is not cached yet; `value` None: check only that it compiles."""
 
     def __init__(self, program: str, value: Object | None, key: tuple[str, bytes]) -> None:
         super().__init__(f"jq program {program!r} has not been evaluated")
@@ -276,7 +274,7 @@ class NotEvaluatedError(Exception):
 
 
 class EvaluatedJq:
-    """A `JqEvaluator` without blocking: results that `fetch` got from the sandbox, for one reconcile."""
+    """A non-blocking `JqEvaluator` for one reconcile, with the results that `fetch` got from the sandbox."""
 
     def __init__(self, sandbox: JqEvaluator = SANDBOX) -> None:
         self._sandbox = sandbox
@@ -291,7 +289,7 @@ class EvaluatedJq:
         return self._result(program, value)
 
     async def fetch(self, missing: NotEvaluatedError) -> None:
-        """Evaluate a program in the sandbox, in a thread: the event loop does not wait for it."""
+        """Evaluate a program in the sandbox, in a thread, so that the event loop is not blocked."""
         try:
             self._results[missing.key] = await asyncio.to_thread(self._run, missing.program, missing.value)
         except JqError as error:
@@ -344,7 +342,7 @@ class ClusterLookup:
         return entry.object
 
     def list(self, api_version: str, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Object]:
-        """See `Lookup.list`; for the kinds that rules list, all of which have informers."""
+        """See `Lookup.list`; supports the kinds that rules list, all of which have informers."""
         if (api_version, kind) == ("v1", "Pod"):
             return [unstructured_pod(pod) for pod in self._pods(namespace, labels)]
         if (api_version, kind) == (KARTA_API, "Karta"):

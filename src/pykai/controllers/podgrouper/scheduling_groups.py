@@ -1,7 +1,7 @@
-"""PodGroups of Kubernetes (scheduling.k8s.io, 1.36 and later) that pods of ours refer to, and their conditions.
+"""Kubernetes PodGroups (scheduling.k8s.io, 1.36 and later) that our pods refer to, and their conditions.
 
-A group whose shape changes regroups its pods. Whether it found a place is written back as a condition: True once as
-many of its pods as it needs have a node, for good; until then False with the reason why our PodGroup waits.
+When the spec of a group changes, its pods are grouped again. A condition reports whether it is scheduled: True, for
+good, once its minimum of pods is bound; until then False with the reason why our PodGroup is pending.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = structlog.get_logger("pod-grouper")
 class SchedulingGroups:
     """The groups, the pods that refer to each, and the loop that writes conditions (`run`).
 
-    `regroup` gets the pods whose group may look different now; `own_group` returns our PodGroup.
+    `regroup` is called with the pods whose group may have changed; `own_group` returns our PodGroup.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SchedulingGroups:
         }
 
     def subscribe(self) -> list[Callable[[], None]]:
-        """Follow the groups; returns what ends it."""
+        """Subscribe to the groups; return the functions that unsubscribe."""
         return [watch.subscribe(partial(self._changed, kind)) for kind, watch in self.informers.items()]
 
     async def run(self) -> None:
@@ -63,7 +63,7 @@ class SchedulingGroups:
         await self._loop.run(self._reconcile)
 
     def pod_changed(self, change: Change[kinds.Pod]) -> None:
-        """Note a pod of ours, which may have been bound or deleted."""
+        """Handle a change of one of our pods, which may have been bound or deleted."""
         group = _reference(change.object)
         if group is None:
             return
@@ -76,7 +76,7 @@ class SchedulingGroups:
         self._loop.add_after(group, GATHER_SECONDS)
 
     def own_group_changed(self, pods: Iterable[Key]) -> None:
-        """Our PodGroup of these pods says something new about why it waits."""
+        """Handle a new reason why our PodGroup of these pods is pending."""
         if self._pods:
             members = set(pods)
             for group, referring in self._pods.items():
@@ -92,7 +92,7 @@ class SchedulingGroups:
             self._loop.add_after(change.key, GATHER_SECONDS)
 
     def _concerned(self, kind: str, change: Change[Object]) -> Iterator[Key]:
-        """The pods of the group; where groups form a tree, the pods of all of its namespace that are in one."""
+        """Yield the pods of the group; if groups form a tree, those of all groups in a tree in its namespace."""
         in_tree = kind == COMPOSITE_GROUP.kind or "parentCompositePodGroupName" in (change.object.get("spec") or {})
         if not in_tree:
             yield from list(self._pods.get(change.key, ()))
@@ -118,7 +118,7 @@ class SchedulingGroups:
         log.info("scheduling group status written", group="/".join(key), status=status, reason=reason)
 
     def _outcome(self, group: Object, key: Key) -> tuple[str, str, str] | None:
-        """Status, reason and message of the condition; None: there is nothing to say yet."""
+        """Return status, reason and message of the condition; None: not known yet."""
         pods = self._pods.get(key, {}).values()
         placed = sum(1 for pod in pods if pod.spec.node_name)
         try:
@@ -143,7 +143,7 @@ def _shape(group: Object) -> tuple[object, object]:
 
 
 def _shows(group: Object, outcome: tuple[str, str, str]) -> bool:
-    """Whether the group says so already; one that found its place once stays that way."""
+    """Whether the group has this condition already; once True it is never changed."""
     for shown in (group.get("status") or {}).get("conditions") or ():
         if shown.get("type") in (*CONDITION.values(), LATER_CONDITION):
             same = outcome == (shown.get("status"), shown.get("reason"), shown.get("message"))
