@@ -1,8 +1,8 @@
-"""Access control: the API server is asked what a user may list, and answers are kept for a minute.
+"""Access control: the API server decides what a user may list; its answers are cached for a minute.
 
-By hand the dashboard listens on loopback, with the rights of its caller, for whoever has the address it printed. In the
-cluster every visitor signs in with a token: TokenReview says who that is, SubjectAccessReview what that user may list.
-What a user may not list has no name on any page: it is part of a total.
+Started by hand, the dashboard listens on loopback with the permissions of its caller, for anyone with the printed
+address. In the cluster users sign in with a token: TokenReview identifies the user, SubjectAccessReview decides what
+the user may list. Objects that a user may not list appear only in totals, without names.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class Viewer:
 
     @property
     def sees_all(self) -> bool:
-        """Whether nothing has to be left out."""
+        """Whether nothing has to be hidden."""
         return self.namespaces is None and self.queues and self.nodes
 
     @property
     def sees_nothing(self) -> bool:
-        """Whether there is nothing but totals to show."""
+        """Whether only totals may be shown."""
         return self.namespaces is not None and not self.namespaces and not self.queues and not self.nodes
 
 
 @dataclass(frozen=True)
 class User:
-    """Whom a token belongs to."""
+    """The user a token belongs to."""
 
     name: str
     uid: str = ""
@@ -62,18 +62,18 @@ class User:
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def spec(self) -> Object:
-        """As a SubjectAccessReview names the user."""
+        """Return the user as fields of a SubjectAccessReview."""
         extra = {key: list(values) for key, values in self.extra}
         return {"user": self.name, "uid": self.uid, "groups": list(self.groups), "extra": extra}
 
 
 class ReviewError(Exception):
-    """The API server does not say who the user is, or what the user may do."""
+    """The API server did not answer who the user is or what the user may do."""
 
 
 @dataclass
 class Reviews:
-    """Questions to the API server; each answer holds for a minute."""
+    """Reviews by the API server; each result is cached for a minute."""
 
     api: Api
     clock: Clock
@@ -82,7 +82,7 @@ class Reviews:
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def user(self, token: str) -> User | None:
-        """Whom a token belongs to; None where the API server does not accept it."""
+        """Return the user of a token; None if the API server rejects it."""
         now, known = self.clock(), self._users.get(token)
         if known is not None and now - known[0] < KEPT_SECONDS:
             return known[1]
@@ -92,7 +92,7 @@ class Reviews:
         return found
 
     async def viewer(self, user: User, namespaces: Iterable[str]) -> Viewer:
-        """What a user may see of these namespaces, of queues and of nodes."""
+        """Return what a user may see of these namespaces, of queues and of nodes."""
         everything, queues, nodes = await asyncio.gather(
             self._may_list(user, POD, ""), self._may_list(user, QUEUE, ""), self._may_list(user, NODE, "")
         )
@@ -137,14 +137,14 @@ def _user(found: Object) -> User:
 
 
 class Sessions:
-    """Tokens of those who signed in, by the secret in their cookie. They end with the process."""
+    """Tokens of signed-in users by the secret in their cookie; kept in memory only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tokens: dict[str, tuple[float, str]] = {}
 
     def begin(self, token: str) -> str:
-        """A new session; gives the secret."""
+        """Begin a session and return its secret."""
         while len(self._tokens) >= MOST_SESSIONS:
             del self._tokens[next(iter(self._tokens))]
         made = secrets.token_urlsafe(32)
@@ -152,7 +152,7 @@ class Sessions:
         return made
 
     def token(self, secret: str) -> str | None:
-        """The token of a session; None where there is none, or it is over."""
+        """Return the token of a session; None if it does not exist or has expired."""
         ends, token = self._tokens.get(secret, (0.0, ""))
         if self._clock() >= ends:
             self._tokens.pop(secret, None)

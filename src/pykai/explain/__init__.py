@@ -1,1 +1,1 @@
-"""Answers of the engine that decides: why a workload waits, what would start it, what a change would do."""
+"""Explanations computed by the engine: why a workload is pending, what would start it, what a change would do."""

@@ -1,4 +1,4 @@
-"""Changes of a cluster that can be decided on before they are made: more nodes, another quota, less work.
+"""Hypothetical changes of a cluster, to decide on before they are made: more nodes, another quota, fewer workloads.
 
 Each is a value with one method, `of(decided)`: the objects that would change. ChangeError names what does not exist.
 """
@@ -23,7 +23,7 @@ RESOURCES = ("gpu", "cpu", "memory")
 FIELDS = {"quota": "quota", "limit": "limit", "overQuotaWeight": "over_quota_weight"}
 HOSTNAME = "kubernetes.io/hostname"
 ADDED = "-added-"
-"""In the names of nodes and pods that a change adds."""
+"""Part of the names of nodes and pods that a change adds."""
 _GONE = ("Succeeded", "Failed")
 
 
@@ -35,17 +35,17 @@ class ClusterChange(Protocol):
     """One change of a cluster."""
 
     def of(self, decided: Decided) -> Iterable[Change]:
-        """The objects that would change; ChangeError where it names what is not there."""
+        """Return the objects that would change; ChangeError if it names something that does not exist."""
         ...
 
 
 @dataclass(frozen=True)
 class AddNodes:
-    """So many nodes as one that exists; `gpus` None: with as many devices."""
+    """Add nodes like an existing one; `gpus` None: with as many devices."""
 
     count: int
     like: str = ""
-    """Empty: the node of which most are alike."""
+    """Name of the node to copy; empty: one of the most common shape."""
     gpus: int | None = None
 
     def of(self, decided: Decided) -> Iterator[Change]:
@@ -66,7 +66,7 @@ class AddNodes:
 
 
 def _usual_node(decided: Decided) -> Any:
-    """A node of the most common shape; of several the one with most GPUs, then the first by name."""
+    """Return a node of the most common shape; ties go to the one with most GPUs, then to the first by name."""
     shapes: dict[bytes, list[Any]] = {}
     for node in decided.cache.of(kinds.Node).values():
         shapes.setdefault(bytes(node.status.allocatable), []).append(node)
@@ -78,7 +78,7 @@ def _usual_node(decided: Decided) -> Any:
 
 @dataclass(frozen=True)
 class SetQueue:
-    """A figure of a queue: `resource` gpu, cpu or memory, `field` quota, limit or overQuotaWeight."""
+    """Set an amount of a queue: `resource` gpu, cpu or memory, `field` quota, limit or overQuotaWeight."""
 
     queue: str
     resource: str
@@ -86,7 +86,7 @@ class SetQueue:
     value: float
 
     def of(self, decided: Decided) -> Iterator[Change]:
-        """The queue with the figure."""
+        """Return the queue with the new amount."""
         queue = decided.cache.of(kinds.Queue).get(("", self.queue))
         if queue is None:
             raise ChangeError(f"there is no queue {self.queue}")
@@ -98,12 +98,12 @@ class SetQueue:
 
 @dataclass(frozen=True)
 class Drain:
-    """A node takes no more pods, and those it has must leave: what a controller makes anew waits for another place."""
+    """Cordon and drain a node: pods that a controller re-creates become pending."""
 
     node: str
 
     def of(self, decided: Decided) -> Iterator[Change]:
-        """The node, cordoned, and its pods without a place, or gone."""
+        """Return the cordoned node and its pods, pending or deleted."""
         node = decided.cache.of(kinds.Node).get(("", self.node))
         if node is None:
             raise ChangeError(f"there is no node {self.node}")
@@ -120,7 +120,7 @@ class Drain:
 
 
 def without_place(pod: kinds.Pod) -> kinds.Pod:
-    """The pod as its controller makes it again: without a node, and under another name."""
+    """Return the pod as its controller re-creates it: without a node, under another name."""
     meta = pod.metadata
     labels = {key: value for key, value in (meta.labels or {}).items() if not key.startswith(names.GPU_GROUP_LABEL)}
     name = f"{meta.name}-again"
@@ -130,12 +130,12 @@ def without_place(pod: kinds.Pod) -> kinds.Pod:
 
 @dataclass(frozen=True)
 class Delete:
-    """A workload is deleted: the pods of these gangs and their PodGroups are gone."""
+    """Delete a workload: the PodGroups of these gangs and their pods."""
 
     gangs: tuple[Key, ...]
 
     def of(self, decided: Decided) -> Iterator[Change]:
-        """The objects that would be gone."""
+        """Return the deletions."""
         rows = decided.snapshot.gangs.rows_of(self.gangs)
         for gang in self.gangs:
             if gang not in rows:
@@ -148,7 +148,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class EditPods:
-    """The pods of a gang that wait, with some fields of their spec changed; None removes one."""
+    """Change fields of the spec of a gang's pending pods; None removes a field."""
 
     gang: Key
     fields: tuple[tuple[str, Any], ...]
@@ -167,7 +167,7 @@ class EditPods:
 
 @dataclass(frozen=True)
 class EditGroup:
-    """A PodGroup with some fields of its spec changed."""
+    """Change fields of the spec of a PodGroup."""
 
     gang: Key
     fields: tuple[tuple[str, Any], ...]
@@ -180,7 +180,7 @@ class EditGroup:
 
 @dataclass(frozen=True)
 class AddPods:
-    """So many more pods of a gang, like its first one that waits."""
+    """Add pods to a gang, like its first pending one."""
 
     gang: Key
     count: int
@@ -198,14 +198,14 @@ class AddPods:
 
 
 def changed(decided: Decided, edits: Sequence[ClusterChange]) -> Decided:
-    """The state with all edits made, decided anew; each is made of what those before it left."""
+    """Return the state with all edits applied in order, decided again."""
     if not edits:
         return decided
     return decided.again([change for edit in edits for change in edit.of(decided)])
 
 
 def parse_set(text: str) -> SetQueue:
-    """`queue/NAME.gpu.quota=16`; ChangeError says what is wrong with it."""
+    """Parse `queue/NAME.gpu.quota=16`; ChangeError names the problem."""
     target, found, value = text.partition("=")
     kind, _, rest = target.partition("/")
     name, resource, field = ([*rest.rsplit(".", 2), "", "", ""])[:3]

@@ -1,7 +1,7 @@
-"""Nodes and their GPUs: which pods hold which, which share one, and what is left, in whole devices and in parts.
+"""Nodes and their GPUs: which pods use or share them, and what is free, in whole devices and fractions.
 
-Which of its devices a pod has is the kubelet's choice and stands in no object, so devices have no numbers here: whole
-ones come first, shared ones next, free ones last.
+The kubelet assigns devices and no object records which, so devices have no index here: wholly used ones come first,
+then shared ones, then free ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LEAVING = (int(Status.RELEASING), int(Status.STUCK_IN_RELEASING))
 
 
 class Holder(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod on a device. `share`: the part of it; `queue` empty: a pod of another scheduler."""
+    """A pod on a device. `share`: its fraction; `queue` empty: a pod of another scheduler."""
 
     namespace: str
     pod: str
@@ -34,7 +34,7 @@ class Holder(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeviceView(msgspec.Struct, frozen=True, rename="camel"):
-    """A GPU. `group` names a shared one; `free` is the part that no pod holds."""
+    """A GPU. `group` names a shared one; `free` is the unallocated fraction."""
 
     holders: tuple[Holder, ...] = ()
     free: float = 1.0
@@ -81,7 +81,7 @@ class DeviceTotals(msgspec.Struct, frozen=True, rename="camel"):
     free_parts: float
     largest_part: float
     unavailable: int
-    """GPUs on nodes that take no pods."""
+    """GPUs on unschedulable nodes."""
     fits: dict[int, int]
     fragmentation: float
 
@@ -94,7 +94,7 @@ class DeviceMap(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Use:
-    """What pods hold on one node."""
+    """The allocations of pods on one node."""
 
     __slots__ = ("mig", "shared", "whole")
 
@@ -105,7 +105,7 @@ class _Use:
 
 
 def device_map(snapshot: Snapshot) -> DeviceMap:
-    """The devices of a snapshot, as they are before its plan is carried out."""
+    """Return the devices of a snapshot before its plan is carried out."""
     nodes, uses = snapshot.nodes, _uses(snapshot)
     idle = node_columns(snapshot, class_requests(snapshot))[0]
     levels = next(iter(snapshot.topologies.values()), ())
@@ -135,7 +135,7 @@ def device_map(snapshot: Snapshot) -> DeviceMap:
 
 
 def _count(snapshot: Snapshot, row: int) -> int:
-    """The devices of a node; where they are cut into MIG instances, as many as its label says."""
+    """Return the number of a node's devices; with MIG instances, the number in its label."""
     offered, nodes = int(snapshot.nodes.allocatable[GPU, row]), snapshot.nodes
     return offered if offered or not nodes.mig[row] else int(nodes.gpu_count[row])
 

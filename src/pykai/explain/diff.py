@@ -1,4 +1,4 @@
-"""What changed between two decided states: the objects, and the plans they lead to."""
+"""The difference between two decided states: objects and plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IGNORED = ("resourceVersion", "managedFields", "generation")
 
 
 class ObjectChange(Struct, frozen=True, rename="camel"):
-    """An object that is `added`, `removed` or `changed`, and in which fields."""
+    """An object that was `added`, `removed` or `changed`, and the changed fields."""
 
     kind: str
     name: str
@@ -24,7 +24,7 @@ class ObjectChange(Struct, frozen=True, rename="camel"):
 
 
 class PlanChange(Struct, frozen=True, rename="camel"):
-    """A pod or workload about which something else is decided; empty: nothing."""
+    """A pod or workload with another decision; empty: no decision."""
 
     what: str
     name: str
@@ -40,7 +40,7 @@ class Difference(Struct, frozen=True, rename="camel"):
 
 
 def difference(before: Decided, after: Decided) -> Difference:
-    """What changed from one state to another, both read from whole objects."""
+    """Return the difference between two states, both read from complete objects."""
     return Difference(
         tuple(_objects(before.objects(), after.objects())),
         tuple(_plans(before.plan, after.plan)),

@@ -1,8 +1,7 @@
-"""The decided state of a live cluster: everything the scheduler reads, listed once with the caller's rights.
+"""The decided state of a live cluster: everything the scheduler reads, listed once with the caller's permissions.
 
-Nothing is written. What the scheduler of a shard is configured with is derived from the Config and SchedulingShard
-objects as the operator derives it; where the caller may not read those, or there are none, the built-in
-configuration is assumed, and a note says so.
+Nothing is written. The configuration of a shard's scheduler is derived from the Config and SchedulingShard objects as
+the operator does; if these are missing or may not be read, the built-in configuration is assumed, with a note.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ DEFAULT_SHARD = "default"
 
 
 class UnreadableError(RuntimeError):
-    """What must be known of the cluster may not be read; the text says what."""
+    """A required kind may not be read; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class SchedulerSetting:
 
 
 async def live(api: Api, shard: str = DEFAULT_SHARD, now: float | None = None) -> Decided:
-    """Decide on a cluster as it is; `now` None: the present. UnreadableError where too little may be read."""
+    """Decide on a live cluster; `now` None: the current time. UnreadableError if a required kind may not be read."""
     setting = await setting_of(api, shard)
     raw, notes = await listed(api, setting.params)
     params = replace(setting.params, dra_enabled=RESOURCE_CLAIM.plural in raw)
@@ -73,7 +72,7 @@ async def live(api: Api, shard: str = DEFAULT_SHARD, now: float | None = None) -
 
 
 async def listed(api: Api, params: SchedulerParams) -> tuple[dict[str, list[Raw]], list[str]]:
-    """Everything the scheduler reads, by the plural of its kind, and notes on what may not be read."""
+    """Return all objects the scheduler reads, by plural, and notes on kinds that may not be read."""
     found: dict[str, list[Raw]] = {}
     notes: list[str] = []
     for source in SOURCES:
@@ -103,7 +102,7 @@ async def _all(api: Api, source: Source, params: SchedulerParams) -> list[Raw]:
 
 # ------------------------------------------------------------------------------------------------------------- setting
 async def setting_of(api: Api, shard: str) -> SchedulerSetting:
-    """The setting of a shard's scheduler. UnreadableError where there are shards, but none of this name."""
+    """Return the setting of a shard's scheduler; UnreadableError if there are shards, but none of this name."""
     try:
         shards = {each["metadata"]["name"]: each for each in (await api.list(SHARD, Object)).items}
         configs = (await api.list(CONFIG, Object)).items

@@ -1,6 +1,6 @@
-"""Where a search for remedies begins: which running workloads leave room for a gang when they end, by counting.
+"""The start of a search for remedies: an estimate of which running workloads must end so that a gang fits.
 
-Counting knows one resource and no rule: what it promises is only the order in which changes are decided on.
+The estimate counts one resource and ignores all rules; it only orders the changes that are then decided on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykai.model.status import IS_ACTIVE_USED
 
 
 class Room:
-    """What nodes have left of GPUs, or of CPU where a gang requests no GPUs, and what running gangs hold of it."""
+    """Free GPUs of nodes, or CPU if the gang requests no GPUs, and the amounts that running gangs hold."""
 
     def __init__(self, snapshot: Snapshot, gang: int, needed: Sequence[PodClass]) -> None:
         self._snapshot, self._gang = snapshot, gang
@@ -29,12 +29,12 @@ class Room:
 
     @cached_property
     def running(self) -> list[tuple[Key, float]]:
-        """Other gangs that hold GPUs, or any where none does, and their GPUs; those that were made first in front."""
+        """Return other gangs that hold GPUs (any gangs if none does) and their GPUs, oldest first."""
         found = running(self._snapshot, self._gang)
         return [each for each in found if each[1] > 0] or found
 
     def by_promise(self) -> list[tuple[Key, float]]:
-        """The same: those that leave room enough when they end first, the smallest of them in front."""
+        """Return the same gangs: first those whose end alone makes enough room, smallest first."""
         pods, nodes, all_pods = self._pods, max(len(self._snapshot.nodes), 1), self._snapshot.pods
         pairs, at = np.unique(all_pods.gang[pods] * nodes + all_pods.node[pods], return_inverse=True)
         freed = np.bincount(at, weights=self._held(pods), minlength=len(pairs))
@@ -46,7 +46,7 @@ class Room:
         return [self.running[at] for _, _, at in sorted(keyed)]
 
     def ends_needed(self) -> int:
-        """How many of those that were made first must end until there is room enough."""
+        """Return how many gangs, oldest first, must end until there is enough room."""
         places = np.full(len(self._snapshot.gangs), len(self._rows))
         places[self._rows] = np.arange(len(self._rows))
         pods = self._pods
@@ -97,6 +97,6 @@ def running(snapshot: Snapshot, but: int = -1) -> list[tuple[Key, float]]:
 
 
 def _active(snapshot: Snapshot) -> Rows:
-    """Which pods hold a place on a node."""
+    """Return which pods are placed on a node."""
     pods = snapshot.pods
     return np.asarray((pods.node >= 0) & np.array(IS_ACTIVE_USED)[pods.status])

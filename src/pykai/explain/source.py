@@ -1,7 +1,7 @@
-"""A decided state of a cluster, however it came: from a snapshot file, from a live cluster or inside a simulation.
+"""A decided state of a cluster: from a snapshot file, a live cluster or a simulation.
 
-Everything in this package, and the dashboard, reads a `Decided`. It can be decided again with changed objects: that is
-how remedies are found. Searches have no time limit here, so the same objects give the same answer on every machine.
+Everything in this package, and the dashboard, reads a `Decided`. It can be decided again with changed objects, which is
+how remedies are found. Searches have no time limit here, so that results do not depend on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from pykai.plugins import registry
 from pykai.scheduler.group_membership import OwnGroups
 
 Sections = Mapping[str, Sequence[Object]]
-"""Whole objects by their section of a snapshot file: nodes, pods, queues, podGroups ..."""
+"""Complete objects by section of a snapshot file: nodes, pods, queues, podGroups ..."""
 Usage = Mapping[str, tuple[float, float, float]]
-"""Queue name -> normalised use over time of cpu, memory and GPUs."""
+"""Queue name -> normalised historical usage of cpu, memory and GPUs."""
 
 
 def _no_objects() -> Sections:
@@ -47,33 +47,33 @@ class Decided:
     policy: Policy
     now: float
     cache: ClusterCache
-    """The objects as the product reads them; `again` changes a copy."""
+    """The objects as the scheduler reads them; `again` changes a copy."""
     objects: Callable[[], Sections] = _no_objects
-    """The objects whole, read when asked for; ValueError where only the cache has them."""
+    """Returns the complete objects, read on demand; ValueError if only the cache has them."""
     notes: tuple[str, ...] = ()
-    """What could not be read, and what was assumed instead."""
+    """Notes on what could not be read, and what was assumed instead."""
     gpu_sharing_mode: str = ""
     """How pods share GPUs; empty where it is not known."""
 
     @cached_property
     def waiting(self) -> dict[Key, Verdict]:
-        """The gangs that still have waiting pods after the cycle, with their verdicts."""
+        """Return the gangs that still have pending pods after the cycle, with their verdicts."""
         return {verdict.gang: verdict for verdict in self.plan.verdicts}
 
     @cached_property
     def order(self) -> list[Key]:
-        """The gangs with waiting pods before the cycle, in the order of service."""
+        """Return the gangs with pending pods before the cycle, in the order of service."""
         return service_order(self.snapshot, self.policy, self.now)
 
     def again(self, changes: Iterable[Change], only: Key | None = None) -> Decided:
-        """The same state with some objects changed, decided anew; `only`: as if this gang alone had a turn."""
+        """Return the state with some objects changed, decided again; `only`: as if this gang alone had a turn."""
         cache = self.cache.copy()
         for change in changes:
             cache.apply(change)
         return decided(cache, self.policy, self.now, past_use(self.snapshot), only)
 
     def for_all(self) -> Decided:
-        """The same state, decided with a turn for every gang."""
+        """Return the state decided with a turn for every gang."""
         return replace(self, plan=_plan(self.snapshot, self.policy, self.now))
 
 
@@ -91,7 +91,7 @@ def _plan(taken: Snapshot, policy: Policy, now: float, only: Key | None = None) 
 
 
 def past_use(taken: Snapshot) -> Usage:
-    """The past use that a snapshot was taken with."""
+    """Return the historical usage in a snapshot."""
     queues = taken.queues
     rows = zip(queues.names, queues.usage.T.tolist(), strict=True)
     return {name: (cpu, memory, gpus) for name, (cpu, memory, gpus) in rows if cpu or memory or gpus}
@@ -117,7 +117,7 @@ class Opened:
 
 
 def opened(path: Path, now: float | None = None) -> Opened:
-    """The file, ready to be decided on; `now` None: the newest time in it. FieldError names what is wrong with it."""
+    """Open a file to decide on; `now` None: the newest time in it. FieldError names the invalid field."""
     parsed = snapshot.load(path)
     with below(f"{path}: {snapshot.MEMBER}: "):
         return of_file(parsed, now or snapshot.observed_at(parsed) or time.time())
@@ -141,7 +141,7 @@ def from_file(path: Path, now: float | None = None) -> Decided:
 
 
 def joined(objects: Iterable[Any]) -> list[Any]:
-    """The objects, each pod in its group: one that names none and owns a PodGroup is in it."""
+    """Return the objects, with pods that own a PodGroup and lack its annotation annotated with it."""
     found = list(objects)
     groups = OwnGroups()
     owners = [groups.change(None, obj) for obj in found if isinstance(obj, PodGroup)]

@@ -1,4 +1,4 @@
-"""A hollow node: its shape, the Node object made of it, the kubelet's accounting of its pods, and NVML as they see it.
+"""A hollow node: its shape, its Node object, the kubelet's accounting of its pods, and a fake NVML for them.
 
 The labels are those of GPU feature discovery. A time-sliced device is offered `time_slices` times: the node then has
 more `nvidia.com/gpu` than devices, and its product name ends in `-SHARED`.
@@ -30,12 +30,12 @@ from pykai.kube.api import Fields, Object
 from pykai.objects import names, units
 
 HOST = "127.0.0.1"
-"""Where hollow nodes are: this machine."""
+"""The address of all hollow nodes: loopback."""
 _PODS = ipaddress.ip_network("10.128.0.0/9")
 
 
 def pod_ip(uid: str) -> str:
-    """An address in 10.128.0.0/9 that depends on the pod only."""
+    """Return an address in 10.128.0.0/9 that depends only on the pod's uid."""
     high, middle, low = hashlib.sha256(uid.encode()).digest()[:3]
     return f"10.{128 + high % 128}.{middle}.{1 + low % 254}"
 
@@ -217,7 +217,7 @@ def _expand(row: Object, place: str) -> list[NodeShape]:
 
 
 def check_shape(shape: NodeShape, place: str = "") -> None:
-    """Refuse a node that no API server would take; FieldError names the field, its path below `place`."""
+    """Reject a node that an API server would reject; FieldError names the field, its path below `place`."""
     for path, message in _shape_problems(shape):
         raise FieldError(joined(place, path), message)
 
@@ -270,7 +270,7 @@ def _of_container(container: Fields) -> Amounts:
 
 
 def pod_requests(spec: Fields) -> Amounts:
-    """What a pod needs at its busiest moment, plus one of `pods`.
+    """Return the pod's effective request, plus one of `pods`.
 
     Sidecars (init containers that restart) run beside everything after them; other init containers run alone.
     """
@@ -322,15 +322,15 @@ class NodeLedger:
         self.resize(allocatable)
 
     def resize(self, allocatable: Fields) -> None:
-        """Take over what the Node object says now; pods already admitted stay."""
+        """Set the allocatable of the Node object; admitted pods stay."""
         self._capacity = amounts(allocatable)
 
     def used(self) -> Amounts:
-        """What all admitted pods hold."""
+        """Return the resources that all admitted pods hold."""
         return _sum(holding.requests for holding in self._holdings.values())
 
     def admit(self, uid: str, requests: Amounts, prefer: str = "") -> tuple[HollowDevice, ...]:
-        """The devices the pod gets; `prefer` is the UUID of one it had before. RefusalError if it does not fit."""
+        """Admit a pod and return its devices; `prefer`: UUID of its former one. RefusalError if it does not fit."""
         if uid not in self._holdings:
             self._refuse_shortage(requests)
             self._holdings[uid] = Holding(requests, self._choose(requests.get(names.NVIDIA_GPU, Fraction(0)), prefer))
@@ -342,7 +342,7 @@ class NodeLedger:
         return holding.devices if holding else ()
 
     def release(self, uid: str) -> None:
-        """Take back all the pod holds; nothing happens if it holds nothing."""
+        """Release everything the pod holds, if anything."""
         self._holdings.pop(uid, None)
 
     def _refuse_shortage(self, requests: Amounts) -> None:
