@@ -49,7 +49,7 @@ class Eviction:
     """Whether a pending gang may cause evictions by this action at all."""
     search: Callable[[Cycle, Cause, VictimPool], Search | None]
     messages: Callable[[Cycle, Scenario], Mapping[int, str]]
-    """The message of each victim."""
+    """Return the message of each victim."""
     entitled: Callable[[Cycle, int], bool] = lambda _, __: True
     """Whether the gang may take anything from others as its queue stands; a refusal says nothing about other gangs."""
     may_help: Callable[[Cycle, VictimPool, Sequence[int]], bool] = lambda _, __, ___: True
@@ -60,16 +60,16 @@ class Eviction:
     keep_all: bool = False
     """Whether every victim must get another place; what failed for one gang is then remembered for all queues."""
     distinguish: Callable[[Cycle, int], Hashable] = lambda _, __: None
-    """Equal for gangs with the same potential victims: what failed for one holds only for those."""
+    """Return a key that is equal for gangs with the same potential victims; a failed search holds for equal keys."""
     unentitled: Callable[[Cycle, int], Outcome] = _not_entitled
-    """What is found for a gang that is not `entitled`."""
+    """Return the outcome of a gang that is not `entitled`."""
     barred: tuple[SearchToken, str] = (SearchToken.NO_VICTIMS, "the workload may not cause evictions")
-    """What is found for a gang that `may_evict_for` excludes."""
+    """The token and message for a gang that `may_evict_for` excludes."""
     no_victims: tuple[SearchToken, str] = (SearchToken.NO_VICTIMS, "no workload may be evicted for it")
-    """What is found where there is no victim, or all of them together are not enough."""
+    """The token and message if there are no victims, or all of them together are not enough."""
 
     def outcome(self, token: SearchToken, message: str) -> Outcome:
-        """What the action found, under its token."""
+        """Return an outcome of the action, its token prefixed with the action's name."""
         return Outcome(self.name.capitalize() + token, message)
 
 
@@ -153,7 +153,7 @@ def _make_room(
 
 
 def _preferences(cycle: Cycle, action: str) -> bool:
-    """Whether some filter only prefers victims to others."""
+    """Whether some victim filter or validator of the action is only a preference."""
     filters = cycle.policy.of(VictimFilter)
     return any(getattr(each, "preference", False) and each.judges(cycle, action) for each in filters)
 
@@ -268,7 +268,7 @@ def _delay_ends(cycle: Cycle, gang: int) -> float | None:
 
 
 def _refused(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
-    """Whether a gate turns a pod away for a reason no eviction can change."""
+    """Whether a gate refuses a pod for a reason that no eviction can change."""
     for pod in pods:
         for gate in cycle.policy.of(PodGate):
             refusal = gate.refuse(cycle, pod)
@@ -325,7 +325,7 @@ class FailedSignatures:
         self._constraints: dict[int, str] = {}
 
     def known_to_fail(self, gang: int, pods: Sequence[int]) -> Outcome | None:
-        """What was found for a gang that asked for no more; None: nothing is known."""
+        """Return the outcome of a failed search for a gang that requested no more; None: there was none."""
         if not self._known:
             return None
         requests = self._requests(pods)

@@ -271,7 +271,7 @@ def _gpus(cycle: Cycle, pods: Sequence[int]) -> float:
 
 
 def _free_gpus(cycle: Cycle) -> float:
-    """What would be enough if only it were together."""
+    """Return the GPUs that are idle or releasing on ready nodes, with the free memory of shared devices in GPUs."""
     trial, ready = cycle.trial, cycle.snapshot.nodes.ready
     free = (trial.idle[GPU] + trial.releasing[GPU])[ready].sum()
     for node, shares in trial.shares.items():
@@ -314,7 +314,7 @@ CONSOLIDATION = Eviction(
 
 
 PIECE = 1024
-"""Gangs that are put in order at once: most cycles take a few hundred of many thousands."""
+"""Number of gangs sorted at once: most cycles need a few hundred of many thousands."""
 
 
 class CandidateSampler:
