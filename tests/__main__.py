@@ -11,6 +11,7 @@ again is a failure; what passes then is named all the same. The last lines name 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,8 @@ PARTS: Final[Mapping[str, Command]] = {
     "rest": ("pytest", "tests", *(f"--ignore={path}" for path in (*ELSEWHERE, *PURE_TESTS))),
 }
 """Modules to run: of the slow part, a line per file."""
+FAILURE: Final = re.compile(r"(FAILED|ERROR) \S")
+"""A line of pytest's summary. Lines of the log have more spaces after the level."""
 RECORDS: Final = Path(".pytest_cache")
 """Where each part keeps the record of its failures, in a folder of its own."""
 MOST_AGAIN: Final = 5
@@ -91,7 +94,7 @@ def _show(name: str, process: subprocess.Popen[str], failures: list[str]) -> Non
     """Print what the part prints; add the failed tests of its summary to `failures`."""
     for line in process.stdout or ():
         print(f"{name} | {line}", end="", flush=True)
-        if line.startswith(("FAILED ", "ERROR ")):
+        if FAILURE.match(line):
             failures.append(line.rstrip())
 
 
