@@ -22,7 +22,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.feasibility import cumulated
 from pykai.engine.order import next_request, queue_key
 from pykai.engine.pending import PendingOrder, Turn, largest
-from pykai.engine.queues import BILLION, ZERO, QueueKey, Triple
+from pykai.engine.queues import BILLION, ZERO, QueueKey, Triple, plus
 from pykai.engine.victims import VictimPool
 from pykai.model.resources import GPU, Column, Mask, Rows
 
@@ -67,11 +67,14 @@ class ReclaimBound:
         """By request and leaf queue what holds for a victim that goes alone (`_of_one`)."""
 
     # -------------------------------------------------------------------------------------------------- one by one
-    def judge(self, request: Triple, victims: VictimLosses, nodes: Rows | None) -> tuple[Mask, Mask]:
+    def judge(
+        self, request: Triple, taken: VictimLosses, victims: VictimLosses, nodes: Rows | None
+    ) -> tuple[Mask, Mask]:
         """Which victims are served after the gang, and of those which it could take something from if it takes
-        `request` of its queues. `nodes`: where each is, if only victims of one node are ever evicted together."""
+        `request` of its queues, besides those already taken. `nodes`: where each is, if only victims of one node are
+        ever evicted together."""
         if nodes is None and len(victims.queues) <= FEW:
-            return self._judged_few(request, victims)
+            return self._judged_few(request, taken, victims)
         queues, losses = victims.queues, victims.losses
         mask, spared = np.zeros(len(queues), dtype=bool), np.zeros_like(losses)
         after = mask.copy()
@@ -81,7 +84,8 @@ class ReclaimBound:
             if not len(here):
                 continue
             some = queues[here], branch[here], victims.blocks[here]
-            after[here], mask[here] = self._could_lose((depth, request), some, spared[:, here])
+            before = np.array([self._spared(taken, depth)]).T
+            after[here], mask[here] = self._could_lose((depth, request), some, spared[:, here] + before)
             lost = np.where(after, losses, 0.0)
             if nodes is None:
                 spared = np.repeat(_rounded(lost.sum(axis=1))[:, None], len(queues), axis=1)
@@ -113,22 +117,27 @@ class ReclaimBound:
             return depth, False, 0.0
         return depth, True, self._gpus_of_one((depth, request), int(self._branches[queue]), ZERO)
 
-    def _judged_few(self, request: Triple, victims: VictimLosses) -> tuple[Mask, Mask]:
+    def _spared(self, taken: VictimLosses, depth: int) -> Triple:
+        """What the gang's own branch at a depth loses by victims already taken."""
+        return _summed(taken.losses[:, self._levels[taken.queues] < depth].T.tolist())
+
+    def _judged_few(self, request: Triple, taken: VictimLosses, victims: VictimLosses) -> tuple[Mask, Mask]:
         """The same for victims that all go together, one by one."""
         queues, losses, blocks = victims.queues.tolist(), victims.losses.T.tolist(), victims.blocks.tolist()
         after, useful = [False] * len(queues), [False] * len(queues)
-        spared = ZERO
+        lost = ZERO
         for depth in range(len(self._path)):
             here = [at for at, queue in enumerate(queues) if self._levels[queue] == depth]
             if not here:
                 continue
+            spared = plus(lost, self._spared(taken, depth))
             ours = self._key(depth, spared)
             for at in here:
                 if self._turn_of(queues[at], depth).key < ours:
                     continue
                 most = self._gpus_of_one((depth, request), int(self._branches[queues[at]]), spared)
                 after[at], useful[at] = True, _lost(blocks[at], most)
-            spared = _summed([loss for loss, goes in zip(losses, after, strict=True) if goes])
+            lost = _summed([loss for loss, goes in zip(losses, after, strict=True) if goes])
         return np.array(after, dtype=bool), np.array(useful, dtype=bool)
 
     def _could_lose(
@@ -181,7 +190,8 @@ class ReclaimBound:
         for depth in np.unique(level).tolist():
             here = np.flatnonzero(level == depth)
             some = useful.queues[here], branch[here], useful.blocks[here]
-            alone[here] = self._could_lose((depth, request), some, np.zeros((3, len(here))))[1]
+            before = np.array([self._spared(taken, depth)]).T.repeat(len(here), axis=1)
+            alone[here] = self._could_lose((depth, request), some, before)[1]
             most[here] = self._most_left((depth, request), branch[here], useful.blocks[here], taken)
         lost = np.where(alone, losses, 0.0)
         by_branch = cumulated(branch * (int(nodes.max(initial=0)) + 1) + nodes, lost)
@@ -193,7 +203,7 @@ class ReclaimBound:
     def _most_left(self, claim: tuple[int, Triple], branch: Rows, blocks: Column, taken: VictimLosses) -> Column:
         """By victim: how many GPUs can be had of its branch at most besides those already taken."""
         level, of_branch = self._levels[taken.queues], self._branches[taken.queues]
-        spared = _summed(taken.losses[:, level < claim[0]].T.tolist())
+        spared = self._spared(taken, claim[0])
         groups, of_group = np.unique(branch, return_inverse=True)
         largest_block = np.zeros(len(groups))
         np.maximum.at(largest_block, of_group, blocks)

@@ -282,7 +282,7 @@ class Probe:
         if self.search.prospects is None:
             every = np.ones(len(victims.queues), dtype=bool)
             return every, every
-        return self.search.prospects.judge(self.request, victims, nodes)
+        return self.search.prospects.judge(self.request, self.taken, victims, nodes)
 
     def opening(self, leaving: Leaving) -> Mask:
         """After which pods a node is open to a single pod, if only those of one node go."""
@@ -327,10 +327,10 @@ class Probe:
             return float(self.obtainable(victims)[-1])
         return self.search.prospects.obtainable_together(self.request, self.taken, victims)
 
-    @cached_property
+    @property
     def request(self) -> Triple:
-        """What the pods would take of their queues."""
-        return self.cycle.queue_request(self.pods, self.cycle.snapshot.max_gpu_memory)
+        """What the whole gang would take of its queues: victims of a prefix are kept for all of it."""
+        return self.search.cause.request
 
     def run(self) -> Scenario | None:
         """The first scenario that works; it is left in the trial."""

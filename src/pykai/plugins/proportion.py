@@ -65,12 +65,12 @@ class Proportion:
         return rules.most_gpus(book, taking, request, block, self.saturation)
 
     def justified(self, cycle: Cycle, scenario: Scenario) -> bool:
-        """A reclaim must leave every queue that loses, and the one that gains, at a fair level."""
+        """A reclaim must leave every queue that loses, and the one that gains, at a fair level; also where only some
+        of the gang's pods are placed yet: it is all of them that the victims go for."""
         cause = scenario.cause
         if cause.action != "reclaim":
             return True
-        request = cycle.queue_request(list(scenario.placed), cycle.snapshot.max_gpu_memory)
-        claim = self._claim(cycle, cause.gang, request)
+        claim = self._claim(cycle, cause.gang, cause.request)
         return rules.reclaimable(cause.book, claim, _losses(cycle, scenario), self.saturation)
 
     def _claim(self, cycle: Cycle, gang: int, request: Triple) -> Claim:

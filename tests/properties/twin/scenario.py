@@ -51,7 +51,7 @@ def simulate(world: World, preemptor: Preemptor, prefix: Sequence[int], batches:
             tuple(pod for pod in gone if world.status(pod) is Status.RELEASING),
             tuple(pod for pod in gone if world.status(pod) is Status.PIPELINED and world.pods[pod] != saved[0][pod]),
         )
-        if (outcome.victims or not whole(world, preemptor.gang)) and _validated(world, preemptor, prefix, outcome):
+        if (outcome.victims or not whole(world, preemptor.gang)) and _validated(world, preemptor, outcome):
             return outcome
     world.restore(saved)
     return None
@@ -89,13 +89,14 @@ def _over(world: World, gang: int, pods: Sequence[int]) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------------- Validators
-def _validated(world: World, preemptor: Preemptor, prefix: Sequence[int], outcome: Outcome) -> bool:
+def _validated(world: World, preemptor: Preemptor, outcome: Outcome) -> bool:
+    """Our rule: victims of a prefix are judged by what the whole gang takes, not by what the prefix does."""
     if _tears_a_gang(world, outcome.released):
         return False
     if preemptor.action == "consolidation":
         return not outcome.released and not _moves_a_part(world, outcome.moved)
     if preemptor.action == "reclaim":
-        request = world.request(prefix, world.snapshot.max_gpu_memory)
+        request = world.request(preemptor.pods, world.snapshot.max_gpu_memory)
         return preemptor.claim.validated(request, _losses(world, outcome.released))
     return True
 

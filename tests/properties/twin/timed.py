@@ -161,8 +161,8 @@ class TimedCycle:
         started = {title[gang] for gang in world.members if gang not in self.had and world.having(gang, ALLOCATED)}
         return Notes(self.stale, started, {title[world.gang[pod]] for pod in world.evicted})
 
-    def _validated(self, world: World, preemptor: Preemptor, prefix: Sequence[int], outcome: Outcome) -> bool:
-        return fair(world, preemptor, prefix, outcome) and self.clocks.valid(world, preemptor, outcome)
+    def _validated(self, world: World, preemptor: Preemptor, outcome: Outcome) -> bool:
+        return fair(world, preemptor, outcome) and self.clocks.valid(world, preemptor, outcome)
 
     def _scores(self, world: World, pod: int, node: int, given: Collection[int]) -> Iterator[float]:
         """§11 nominatednode beside the others."""

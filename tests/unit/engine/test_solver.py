@@ -12,6 +12,7 @@ from pykai.engine.accumulated import Accumulated
 from pykai.engine.budgets import SearchBudgets
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
+from pykai.engine.scenario import simulate
 from pykai.engine.solver import Probe
 from pykai.model.plan import Plan, ScenarioState, SearchResult
 from pykai.model.snapshot import Snapshot
@@ -292,3 +293,30 @@ def test_after_one_was_solved_the_first_victims_are_tried_before_columns_are_mad
     plan = decide(full_house(2, ("8", "8")), policy(GREEDY, MULTI), NOW)
     assert {each.pod[1] for each in plan.evictions} == {"low0-0", "low1-0"}
     assert len(made) == columns
+
+
+def test_victims_of_a_prefix_are_such_that_all_of_the_gang_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 8 GPUs department `rich` uses 5, `poor` 3, and each has a share of 4. One pod of the new gang in `poor` could
+    have a GPU of `rich`, two only if `poor` loses one itself: that is the one the first pod gets."""
+    departments = [builders.queue(name, gpu={"quota": 4}) for name in ("poor", "rich")]
+    leaves = [("mine", "poor", 2), ("beside", "poor", 2), ("theirs", "rich", 4)]
+    queues = [builders.queue(name, above, gpu={"quota": gpus}) for name, above, gpus in leaves]
+    held = [("beside", f"b{n}") for n in range(3)] + [("theirs", f"t{n}") for n in range(5)]
+    running = [
+        item
+        for at, (owner, name) in enumerate(held)
+        for item in (node(f"n{at}", gpus=1), gang(name, "low", queue=owner), pod(f"{name}-0", f"n{at}", gpus=1))
+    ]
+    new = [gang("new", queue="mine", minMember=2), pod("new-0", gpus=1), pod("new-1", gpus=1)]
+    supposed: list[str] = []
+
+    def recorded(cycle: Any, cause: Any, pods: Any, batches: Any, states: Any) -> Any:
+        supposed.append("".join(sorted(cycle.snapshot.gangs.title(batch.gang)[-2] for batch in batches)))
+        return simulate(cycle, cause, pods, batches, states)
+
+    monkeypatch.setattr(solver, "simulate", recorded)
+    chosen = replace(policy(GREEDY), actions=("reclaim",))
+    plan = decide(seen(*departments, *queues, *running, *new), chosen, NOW)
+    assert results(plan) == [SearchResult.SOLVED]
+    assert supposed == ["b", "bt"]
+    assert sorted(eviction.pod[1][0] for eviction in plan.evictions) == ["b", "t"]
