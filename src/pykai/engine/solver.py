@@ -480,7 +480,9 @@ class Probe:
         if not self.room.enough(batches) or not (self._fit is None or self._fit.possible(_pods(batches))):
             return False
         gone = _pods([*self.recorded, *batches])
-        return self.room.enough_devices(gone) and (not self.search.cause.keep_all or self.room.packs(gone, gone))
+        if self._fit is None and not self.room.enough_devices(gone):  # of a single pod `_fit` knows more
+            return False
+        return not self.search.cause.keep_all or self.room.packs(gone, gone)
 
     def _try(self, chosen: Sequence[Batch]) -> Scenario | None:
         batches = [*self.recorded, *chosen]
