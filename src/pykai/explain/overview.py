@@ -1,7 +1,7 @@
-"""What the cluster runs, what is next and what is evicted: queues, the order of service and evictions, as values.
+"""Running workloads, queues, the order of service and evictions of a snapshot, as values.
 
-Terminal and dashboard show the same structs. Everything is computed from a snapshot and the plan for it; amounts are
-those the engine counts with and the metrics `queue_*` show: cores, bytes and devices, -1 where there is no bound.
+Terminal and dashboard show the same structs. Everything is computed from a snapshot and its plan; amounts are those of
+the engine and of the metrics `queue_*`: cores, bytes and devices, -1 without a bound.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pykai.objects.kinds import PodGroup
 from pykai.observe.wording import eviction_reason, reason_line
 
 CORE = 1000.0
-"""Thousandths of a core."""
+"""Millicores per core."""
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -37,14 +37,14 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 def amount(values: Sequence[float]) -> Amount:
-    """An amount of a queue, whose CPU is in thousandths of a core."""
+    """Return the amount of engine values, whose CPU is in millicores."""
     cpu = values[CPU]
     return Amount(cpu if cpu == UNLIMITED else cpu / CORE, values[MEMORY], round(values[GPU], 4))
 
 
 class QueueView(msgspec.Struct, frozen=True, rename="camel"):
-    """A queue, with the queues below it summed up. `requested`: what it uses and what waits; `usage`: the normalised
-    past use that counts for its fair share."""
+    """A queue, including the queues below it. `requested`: allocated and pending; `usage`: the normalised past usage
+    that counts for its fair share."""
 
     name: str
     title: str
@@ -63,25 +63,25 @@ class QueueView(msgspec.Struct, frozen=True, rename="camel"):
     running: int
     """Workloads that hold a place."""
     waiting: int
-    """Workloads with pods that wait."""
+    """Workloads with pending pods."""
     waiting_pods: int
     may_reclaim_from: tuple[str, ...] = ()
-    """Queues that can lose a GPU to it now; an inner queue stands for all below it."""
+    """Queues from which it can reclaim a GPU now; an inner queue represents all below it."""
     may_lose_to: tuple[str, ...] = ()
 
     @property
     def borrowed(self) -> float:
-        """GPUs above quota: they are lent as long as others do not ask for them."""
+        """Return the GPUs above quota, which other queues may reclaim."""
         return 0.0 if self.quota.gpu == UNLIMITED else round(max(self.allocated.gpu - self.quota.gpu, 0.0), 4)
 
 
 class WorkloadView(msgspec.Struct, frozen=True, rename="camel"):
-    """A PodGroup with pods. `state`: Running, Starting, Waiting or Pipelined (its place is being freed)."""
+    """A PodGroup with pods. `state`: Running, Starting, Waiting or Pipelined (terminating pods hold its capacity)."""
 
     namespace: str
     name: str
     workload: str
-    """Kind and name of the object it was made for."""
+    """Kind and name of the workload it was created for."""
     queue: str
     priority: int
     preemptible: bool
@@ -95,11 +95,11 @@ class WorkloadView(msgspec.Struct, frozen=True, rename="camel"):
     created: float
     last_start: float | None
     position: int | None = None
-    """In its queue's order of service, from 1; None where it does not wait for a turn."""
+    """Position in its queue's order of service, from 1; None if it gets no turn."""
     overall: int | None = None
-    """In the order of service of all queues."""
+    """Position in the order of service of all queues."""
     reason: str = ""
-    """The token of the dominant reason why it waits."""
+    """The token of the dominant reason why it is pending."""
     category: str = ""
     message: str = ""
     nodes: tuple[str, ...] = ()
@@ -110,8 +110,7 @@ class WorkloadView(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class EvictionView(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod that has to leave. `at`: seconds since the epoch; `ran`: seconds since its workload last got its resources,
-    None where that is not known."""
+    """An evicted pod. `at`: seconds since the epoch; `ran`: seconds since its workload started, None if unknown."""
 
     at: float
     namespace: str
@@ -130,17 +129,17 @@ class EvictionView(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def gist(self) -> str:
-        """The message without what other fields say: of a reclaim how the queue stood that lost the pod."""
+        """Return the message without facts of other fields: for a reclaim the state of the queue that lost the pod."""
         return eviction_reason(self.message, f"{self.namespace}/{self.pod}")
 
     @property
     def lost_gpu_hours(self) -> float | None:
-        """GPU hours of work since the last start; checkpoints are not known here."""
+        """Return the GPU hours since the last start, ignoring checkpoints."""
         return None if self.ran is None else self.gpus * self.ran / 3600
 
 
 class Overview:
-    """What people ask about a snapshot and its plan; each part is computed when first asked for."""
+    """Views of a snapshot and its plan, each computed on first access."""
 
     def __init__(self, snapshot: Snapshot, plan: Plan, policy: Policy, now: float) -> None:
         self.snapshot, self.plan, self.policy, self.now = snapshot, plan, policy, now
@@ -148,7 +147,7 @@ class Overview:
     # ---------------------------------------------------------------------------------------------------------- queues
     @cached_property
     def queues(self) -> tuple[QueueView, ...]:
-        """All queues as a tree: each before those below it, siblings by name."""
+        """Return all queues in preorder of the tree, siblings by name."""
         reclaims = self._reclaims
         loses: dict[int, list[str]] = {}
         for row, victims in reclaims.items():
@@ -195,7 +194,7 @@ class Overview:
 
     @cached_property
     def ledgers(self) -> QueueLedgers:
-        """What queues use and ask for before the plan is carried out."""
+        """Return what queues use and request before the plan is carried out."""
         return queue_ledgers(self.snapshot, self._amounts)
 
     @cached_property
@@ -210,7 +209,7 @@ class Overview:
 
     @cached_property
     def _workload_counts(self) -> Column:
-        """[running, waiting, waiting pods; queue]: summed up the tree."""
+        """Return [running, waiting, waiting pods; queue], summed up the tree."""
         gangs, paths = self.snapshot.gangs, self.snapshot.queues.paths
         allocated, _, waiting = self._pod_counts
         leaves = np.zeros((3, len(paths)))
@@ -226,7 +225,7 @@ class Overview:
 
     @cached_property
     def _pod_counts(self) -> tuple[Column, Column, Column]:
-        """By gang: pods that have a place, that hold one, leaving or not, and that wait."""
+        """Return by gang the number of placed pods, of placed or terminating pods, and of pending pods."""
         pods, size = self.snapshot.pods, len(self.snapshot.gangs)
         ours = pods.gang >= 0
 
@@ -240,13 +239,15 @@ class Overview:
     # --------------------------------------------------------------------------------------------------------- reclaim
     @cached_property
     def book(self) -> QueueBook:
-        """The queues as the rules of the engine see them."""
+        """Return the queues as the engine's rules see them."""
         return queue_book(self.snapshot, self.policy, self.now)
 
     @cached_property
     def _reclaims(self) -> dict[int, list[int]]:
-        """Leaf queue -> queues that one GPU (without GPUs: one core) can be taken from for it now, by the engine's
-        rules. Whether one may lose depends on the level at which the two differ: siblings of ancestors are asked."""
+        """Return, by leaf queue, the queues from which the engine would now reclaim one GPU (without GPUs: one core).
+
+        The rule compares queues at the level where their paths diverge, so siblings of ancestors are checked.
+        """
         queues, book = self.snapshot.queues, self.book
         unit: Triple = (0.0, 0.0, 1.0) if book.total[GPU] > 0 else (CORE, 0.0, 0.0)
         roots = [row for row, parent in enumerate(queues.parent) if parent < 0]
@@ -264,8 +265,8 @@ class Overview:
         return found
 
     def _has_victims(self, row: int, unit: Triple) -> bool:
-        """Whether preemptible work holds some of the resource, and more than quota or fair share is in use, where that
-        is what a queue can lose."""
+        """Whether preemptible workloads hold some of the resource and, if a queue can lose only what exceeds quota or
+        fair share, more than that is in use."""
         book = self.book
         evictable = minus(book.allocated[row], book.allocated_non_preemptible[row])
         if not any(take > 0 and held > 0 for take, held in zip(unit, evictable, strict=True)):
@@ -278,12 +279,12 @@ class Overview:
     # ------------------------------------------------------------------------------------------------------- workloads
     @cached_property
     def order(self) -> tuple[Key, ...]:
-        """The gangs that wait for a turn, in the order of service of all queues."""
+        """Return the gangs that get a turn, in the order of service of all queues."""
         return tuple(service_order(self.snapshot, self.policy, self.now))
 
     @cached_property
     def positions(self) -> Mapping[Key, tuple[int, int]]:
-        """Position in its queue and in all, from 1."""
+        """Return each gang's position in its queue and in all queues, from 1."""
         gangs, by_queue = self.snapshot.gangs, dict[int, int]()
         rows, found = gangs.rows_of(self.order), dict[Key, tuple[int, int]]()
         for overall, key in enumerate(self.order, 1):
@@ -298,7 +299,7 @@ class Overview:
 
     @cached_property
     def waiting(self) -> tuple[WorkloadView, ...]:
-        """Workloads with waiting pods: first those that wait for a turn, in their order, then the others by age."""
+        """Return workloads with pending pods: those that get a turn, in order of service, then the others by age."""
         _, _, waiting = self._pod_counts
         rows = np.flatnonzero(waiting).tolist()
         views = [self._workload(row) for row in rows]
@@ -306,20 +307,20 @@ class Overview:
         return tuple(sorted(views, key=lambda view: (view.overall or last, view.created, view.key)))
 
     def queue_order(self, name: str) -> list[WorkloadView]:
-        """The workloads that wait in a queue, in its order of service; KeyError where there is no such queue."""
+        """Return the pending workloads of a queue in its order of service; KeyError if there is no such queue."""
         queues = self.snapshot.queues
         below = {queues.names[row] for row, path in enumerate(queues.paths) if queues.rows[name] in path}
         return [view for view in self.waiting if view.queue in below]
 
     def running(self, name: str) -> list[WorkloadView]:
-        """The workloads that hold a place in a queue or below it, the youngest first."""
+        """Return the running workloads of a queue and those below it, the youngest first."""
         gangs, queues = self.snapshot.gangs, self.snapshot.queues
         below = np.array([queues.rows[name] in path for path in queues.paths] + [False])
         rows = np.flatnonzero((self._pod_counts[0] > 0) & below[gangs.columns.queue])
         return sorted(map(self._workload, rows.tolist()), key=lambda view: (-view.created, view.key))
 
     def workload(self, key: Key) -> WorkloadView | None:
-        """One workload by namespace and name of its PodGroup; None where there is none."""
+        """Return a workload by namespace and name of its PodGroup; None if there is none."""
         row = self.snapshot.gangs.rows_of([key]).get(key)
         return None if row is None else self._workload(row)
 
@@ -371,7 +372,7 @@ class Overview:
 
     @cached_property
     def _given(self) -> tuple[set[int], set[int]]:
-        """Gangs whose pods the plan binds, and gangs whose pods it promises a place."""
+        """Return the gangs whose pods the plan binds, and those whose pods it nominates."""
         rows, gang = self.snapshot.pods.rows_of, self.snapshot.pods.gang
         bound = rows([bind.pod for bind in self.plan.binds]).values()
         promised = rows([nomination.pod for nomination in self.plan.nominations]).values()
@@ -380,7 +381,7 @@ class Overview:
     # ------------------------------------------------------------------------------------------------------- evictions
     @cached_property
     def evictions(self) -> tuple[EvictionView, ...]:
-        """What the plan evicts, in the order of its decisions."""
+        """Return the plan's evictions in the order of its decisions."""
         gangs = self.snapshot.gangs
         rows = self.snapshot.pods.rows_of(evict.pod for evict in self.plan.evictions)
         keys = {key for evict in self.plan.evictions for key in (evict.gang, evict.evictor) if key}
@@ -413,7 +414,7 @@ def _may_take(book: QueueBook, claim: Claim, victim: int, unit: Triple) -> bool:
 
 
 def workload_title(group: PodGroup) -> str:
-    """Kind and name of the object a PodGroup was made for; its own where there is none."""
+    """Return kind and name of the workload a PodGroup was created for; without one, the PodGroup's own."""
     meta = group.metadata
     for owner in meta.owner_references or ():
         return f"{owner.kind} {owner.name}"
@@ -425,7 +426,7 @@ _NOTHING = Dominant("", Category.BINDING, "")
 
 
 def _dominant(verdict: Verdict | None, state: str) -> Dominant:
-    """The reason that matters most; one without a token where it waits for nothing."""
+    """Return the dominant reason; one without a token if it is not pending."""
     if verdict is not None and verdict.dominant is not None:
         return verdict.dominant
     return _VICTIMS if state == "Pipelined" else _NOTHING

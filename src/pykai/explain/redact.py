@@ -1,9 +1,9 @@
-"""A snapshot without what it need not say: it can be attached to a bug report, and leads to the same decisions.
+"""Redaction of snapshots, to attach them to bug reports; the redacted snapshot leads to the same decisions.
 
-Of every object only the fields that decisions read are kept: no images, commands, environment or free texts. What
-remains of names, namespaces, labels and other strings is replaced, the same string by the same word wherever it stands.
-Words sort as the strings did, because names break ties. Amounts, times, the words of Kubernetes' and KAI's own
-vocabulary, driver names and device attributes stay.
+Only the fields of objects that decisions read are kept: no images, commands, environment or free texts. Names,
+namespaces, labels and other strings are replaced, equal strings by equal words everywhere. The words sort like the
+strings, because names break ties. Amounts, times, the vocabulary of Kubernetes and KAI, driver names and device
+attributes stay.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _VOCABULARY: Final = frozenset(
     }
 )
 _CONSTANTS: Final = frozenset(value for value in vars(names).values() if isinstance(value, str))
-"""Every label, annotation and name of our own and of KAI."""
+"""All labels, annotations and names that pykai and KAI define."""
 _WORDS: Final = frozenset(
     {
         *("apiVersion", "kind", "effect", "operator", "phase", "status", "type", "restartPolicy", "protocol"),
@@ -49,23 +49,23 @@ _WORDS: Final = frozenset(
         *("expression", "allocationMode", "volumeMode", "accessModes", "schedulerName", "policies", "provisioner"),
     }
 )
-"""Fields whose values are words of an API, not of the cluster's owner."""
+"""Fields whose values are defined by an API, not chosen by users."""
 _LABELS: Final = frozenset({"labels", "annotations", "nodeSelector", "matchLabels"})
 _AMOUNTS: Final = frozenset({"requests", "limits", "allocatable", "capacity", "overhead"})
-"""Fields whose keys are chosen by people: of labels, and of resources."""
+"""Fields whose keys users choose: labels (`_LABELS`) and resource names (`_AMOUNTS`)."""
 _VERBATIM: Final = frozenset({"attributes"})
-"""Fields that are kept whole: CEL expressions read what is in them."""
+"""Fields kept unchanged, because CEL expressions read them."""
 _MEANT: Final = frozenset({names.KUBEFLOW_ROLE_LABEL, names.RAY_NODE_TYPE_LABEL, names.TASK_PRIORITY_LABEL})
-"""Labels whose values order the pods of a gang."""
+"""Labels whose values determine the order of a gang's pods."""
 _DROPPED: Final = frozenset({"message", "reason", "managedFields", "image", "command", "args"})
 _OF_CONTAINERS: Final = (names.NVFRACTIONS_PREFIX, names.PORTION_LIMIT_PREFIX)
-"""Beginnings of annotations that name a container, up to the next full stop."""
+"""Prefixes of annotations that are followed by a container's name, up to the next dot."""
 _DEVICES: Final = ".gpus.devices"
 _OWN_DOMAIN = "redacted.io"
 
 
 def redacted(document: Mapping[str, Json]) -> dict[str, Json]:
-    """The document of a snapshot file without names and texts; decisions on it are the same up to names."""
+    """Return the document of a snapshot file without names and texts; decisions on it are the same up to names."""
     sections = {name: [_projected(name, obj) for obj in found or ()] for name, found in document["rawObjects"].items()}
     words = Words(sections)
     config = {key: value for key, value in (document.get("config") or {}).items() if key != "usageDBConfig"}
@@ -79,7 +79,7 @@ def redacted(document: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def redact_file(source: Path, target: IO[bytes]) -> None:
-    """Write the redacted snapshot of a file to another one."""
+    """Write the redacted snapshot of file `source` to `target`."""
     with zipfile.ZipFile(source) as archive:
         document = msgspec.json.decode(archive.read(MEMBER))
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -91,7 +91,7 @@ _CONTAINERS = ("containers", "initContainers")
 
 
 def _projected(section: str, obj: Json) -> Json:
-    """The fields of an object that the product reads."""
+    """Return the fields of an object that pykai reads."""
     kind = _kinds().get(section)
     if kind is None:
         return {"metadata": {"name": obj["metadata"]["name"]}}
@@ -112,14 +112,14 @@ _DEPTH = 2
 
 @cache
 def _kinds() -> dict[str, type[msgspec.Struct]]:
-    """The kind of each section of a snapshot file."""
+    """Return the struct of each section of a snapshot file."""
     (info,) = [msgspec.inspect.type_info(RawObjects)]
     assert isinstance(info, msgspec.inspect.StructType)
     return {field.encode_name: kind for field in info.fields if (kind := _struct_in(field.type)) is not None}
 
 
 def _struct_in(info: msgspec.inspect.Type) -> type[msgspec.Struct] | None:
-    """The struct that a type is, may be, or is a list of."""
+    """Return the struct in a type: the type itself, a union member or the element of a list."""
     if isinstance(info, msgspec.inspect.StructType):
         return info.cls
     if isinstance(info, msgspec.inspect.ListType):
@@ -129,7 +129,7 @@ def _struct_in(info: msgspec.inspect.Type) -> type[msgspec.Struct] | None:
 
 
 def _read_by(kind: type[msgspec.Struct], obj: Json, depth: int) -> Json:
-    """The fields of an object that a struct has, two levels deep: what is further inside is read as a whole."""
+    """Return the fields of an object that a struct declares, two levels deep; deeper levels are kept unchanged."""
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
     found = {}
@@ -148,7 +148,7 @@ def _matters(annotation: str) -> bool:
 
 
 def _container(container: Json) -> Json:
-    """What decisions read of a container; of its environment only the ConfigMaps that must exist."""
+    """Return the fields of a container that decisions read; of its environment only the required ConfigMaps."""
     made = {name: value for name, value in container.items() if name in Container.__struct_encode_fields__}
     refers = [each for each in container.get("env") or () if "configMapKeyRef" in (each.get("valueFrom") or {})]
     maps = [{**each["valueFrom"]["configMapKeyRef"], "key": "key"} for each in refers]
@@ -162,7 +162,7 @@ def _container(container: Json) -> Json:
 
 # --------------------------------------------------------------------------------------------------------------- words
 class Words:
-    """The replacement of every string of some objects; sorted as the strings."""
+    """The replacement of every string in some objects; replacements sort like the strings."""
 
     def __init__(self, objects: Json) -> None:
         found = sorted(set(_strings(objects, "")))
@@ -170,11 +170,11 @@ class Words:
         self._known = {text: f"x{number:0{width}d}" for number, text in enumerate(found)}
 
     def of(self, text: str) -> str:
-        """The word for a string that is a name."""
+        """Return the replacement of a name."""
         return self._known.get(text, text)
 
     def of_key(self, key: str, of: str = "labels") -> str:
-        """The word for a key of labels or of amounts: one that its owner chose gets another domain."""
+        """Return the replacement of a key of labels or of amounts; a key that users chose gets another domain."""
         beginning, name, rest = _parts(key)
         if name:
             return beginning + self.of(name) + rest
@@ -183,7 +183,7 @@ class Words:
         return f"{_OWN_DOMAIN}/{self.of(key)}" if "/" in key else self.of(key)
 
     def replaced(self, value: Json, field: str = "") -> Json:
-        """A value of a field with all strings replaced."""
+        """Return the value of a field with all strings replaced."""
         if field in _VERBATIM:
             return value
         if isinstance(value, dict):
@@ -203,7 +203,7 @@ _KEYS = frozenset(
 
 
 def _stays(field: str, text: str) -> bool:
-    """Whether a string may be kept as it is."""
+    """Whether a string may be kept unchanged."""
     if field in _WORDS or field in _MEANT or not text or field.startswith(_OF_CONTAINERS):
         return True
     if text == names.DEFAULT_PODSET and field == names.SUBGROUP_LABEL:
@@ -212,7 +212,7 @@ def _stays(field: str, text: str) -> bool:
 
 
 def _is_private(key: str, of: str) -> bool:
-    """Whether a key of a field was chosen by the cluster's owner."""
+    """Whether users chose this key of a field."""
     domain, slash, _ = key.partition("/")
     if of not in _LABELS and of not in _AMOUNTS:
         return False
@@ -222,7 +222,7 @@ def _is_private(key: str, of: str) -> bool:
 
 
 def _parts(key: str) -> tuple[str, str, str]:
-    """A key around the name of a group or container that is in it; the name is empty where there is none."""
+    """Split a key into the parts before, of and after the name of a group or container in it; the name may be empty."""
     group = f"{names.GPU_GROUP_LABEL}/"
     if key.startswith(group):
         return group, key.removeprefix(group), ""
@@ -232,7 +232,7 @@ def _parts(key: str) -> tuple[str, str, str]:
 
 
 def _strings(value: Json, field: str) -> Iterator[str]:
-    """Every string that is replaced."""
+    """Yield every string that must be replaced."""
     if field in _VERBATIM:
         return
     if isinstance(value, dict):

@@ -1,9 +1,10 @@
 """What would start a workload: the smallest change of each kind, found by deciding again on the changed cluster.
 
-A kind of change is a `Family`: edits for every size, larger ones helping no less. The smallest size for which the next
-cycle gives the workload a place is searched from a guess: figures only say where to begin, and when to give up. A size
-is first decided as if only this workload had a turn, which costs a fraction of a cycle and rules most sizes out. What
-is stated was decided with a turn for all. What is larger than `MOST` of its unit is not a remedy.
+A kind of change is a `Family`: edits for every size, of which a larger one helps if a smaller one does. The search for
+the smallest size with which the next cycle places the workload begins at an estimate; estimates only choose where to
+begin and when to give up. Each size is first decided as if only this workload had a turn, which costs a fraction of a
+cycle and rules out most sizes. Every remedy returned was decided with a turn for all gangs. Changes larger than `MOST`
+of their unit are not proposed.
 """
 
 from __future__ import annotations
@@ -32,39 +33,39 @@ from pykai.observe.wording import many
 
 MOST = 4096
 MODELS = 4
-"""Nodes of so many shapes are tried as models of a new one."""
+"""Number of node shapes tried as the model of a new node."""
 SPARE = 64
-"""So many more GPUs than several times its own are tried for a gang: those before it in the order take some."""
+"""Number of GPUs tried in addition to a multiple of the gang's own: gangs before it in the order take some."""
 ENDS = 8
-"""So many running workloads are tried, one by one, as the one that ends, and so many together."""
+"""Number of running workloads tried as the one that ends, and the most that are tried together."""
 SHORT = ("InsufficientResources", "GangDoesNotFit", "ReclaimQueueAtFairShare")
-"""Reasons of gangs that take what becomes free."""
+"""Reasons of pending gangs that would use freed capacity."""
 _SCALE = {"gpu": 1.0, "cpu": 1000.0, "memory": 1000.0}
-"""One unit of a remedy in the figures of a queue: a GPU, a core, a gigabyte."""
+"""One unit of a remedy (a GPU, a core, a gigabyte) in the units of a Queue's spec."""
 _UNITS = {"gpu": "GPUs", "cpu": "cores", "memory": "GB"}
 
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of change in all sizes up to `most`; `text` says what a size is."""
+    """A kind of change in all sizes up to `most`; `text` describes one size."""
 
     kind: str
     most: int
     edits: Callable[[int], Sequence[ClusterChange]]
     text: Callable[[int], str]
     guess: int = 1
-    """Where the search begins."""
+    """The size at which the search begins."""
     unless: str = ""
-    """Not tried once this kind has helped; nor, where it is its own kind, once one would have, had others not come
-    first."""
+    """Skipped once a family of this kind has helped. If it is the own kind: also once one was enough for the gang
+    alone, but not with other gangs first."""
     used: Callable[[Decided], int] | None = None
-    """How much of a size was used until the gang had its place, in a state in which it helped: where to go on."""
+    """Return how much of a size that helped was used until the gang was placed: the next size to try."""
     offers: float = inf
-    """GPUs that the largest size offers: where those before the gang request more, there is nothing to search for."""
+    """GPUs that the largest size offers: if gangs earlier in the order request more, the search is skipped."""
 
 
 def remedies(decided: Decided, gang: Key) -> tuple[Remedy, ...]:
-    """The smallest change of each kind that starts a gang that waits; none where it waits for nothing."""
+    """Return the smallest change of each kind that starts a pending gang; none if it is not pending."""
     found: list[Remedy] = []
     taken: set[str] = set()
     for family in families(decided, gang):
@@ -81,14 +82,17 @@ def remedies(decided: Decided, gang: Key) -> tuple[Remedy, ...]:
 
 
 def helped(decided: Decided, gang: Key, edits: Sequence[ClusterChange]) -> Explanation | None:
-    """What becomes of a gang with these edits, where they give it a place; None where they do not."""
+    """Return the explanation of a gang with these edits applied; None if they do not place it."""
     alone = _alone(decided, gang, edits)
     return None if alone is None else _started(alone.for_all(), gang)
 
 
 def _alone(decided: Decided, gang: Key, edits: Sequence[ClusterChange]) -> Decided | None:
-    """The state with these edits, decided as if only this gang had a turn; None where it has no place even then. In a
-    cluster without evictions others that wait can only take something away from it; in others nothing is ruled out."""
+    """Return the state with these edits, decided as if only this gang had a turn; None if it is not placed even then.
+
+    Never None if the plan has evictions: then the turns of other gangs may help this one. Without evictions, other
+    pending gangs can only take capacity from it.
+    """
     alone = decided.again([change for edit in edits for change in edit.of(decided)], gang)
     return alone if decided.plan.evictions or _started(alone, gang) is not None else None
 
@@ -99,17 +103,17 @@ def _started(decided: Decided, gang: Key) -> Explanation | None:
 
 
 class _Search:
-    """The search for the smallest size of a family that gives a gang a place."""
+    """The search for the smallest size of a family that places a gang."""
 
     def __init__(self, decided: Decided, gang: Key, family: Family) -> None:
         self._decided, self._gang, self._family = decided, gang, family
         self._used = 0
-        """How much was used of the last size that helped."""
+        """The used part of the last size that helped."""
         self.taken = False
-        """Whether a size was enough for the gang alone, and others came first."""
+        """Whether a size was enough for the gang alone, but not with other gangs first."""
 
     def smallest(self) -> Remedy | None:
-        """None where no size helps."""
+        """Return the smallest change that helps; None if no size does."""
         most, size = self._family.most, min(self._family.guess, self._family.most)
         if size < most and self._alone(most) is None:
             return None
@@ -131,7 +135,7 @@ class _Search:
         return self._halved(failed, size, found)
 
     def _lowered(self, size: int, found: Explanation, failed: int = 0) -> tuple[int, int, Explanation]:
-        """From a size that helps down in growing steps: one that does not, and the last that does."""
+        """Step down from a size that helps, doubling the step: (a size that fails, the last that helps, its result)."""
         step = 1
         while size - failed > 1:
             smaller = max(size - step, failed + 1)
@@ -142,7 +146,7 @@ class _Search:
         return failed, size, found
 
     def _halved(self, failed: int, size: int, found: Explanation) -> Remedy:
-        """Halve the gap between a size that does not help and one that does."""
+        """Bisect between a size that does not help and one that does."""
         while size - failed > 1:
             middle = (failed + size) // 2
             better = self._helps(middle)
@@ -166,7 +170,7 @@ class _Search:
 
 
 def families(decided: Decided, gang: Key) -> list[Family]:
-    """The kinds of changes that may help a gang, by the reason for which it waits."""
+    """Return the families that may help a gang, chosen by its dominant reason."""
     verdict = decided.waiting.get(gang)
     if verdict is None or verdict.dominant is None or verdict.has_place:
         return []
@@ -184,7 +188,7 @@ def families(decided: Decided, gang: Key) -> list[Family]:
 
 # ------------------------------------------------------------------------------------------------- queues and the gang
 def _other_queue(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
-    """A queue that does not exist, or has children: one of a similar name, or one below it."""
+    """If the gang's queue does not exist or has children: propose one of a similar name, or one below it."""
     if reason.token not in ("QueueDoesNotExist", "QueueHasChildren"):
         return
     queues, row = decided.snapshot.queues, _row(decided, gang)
@@ -206,7 +210,7 @@ def _missing_pods(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Fam
 
 
 def _queue_figures(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
-    """More quota or a higher limit, of the queue itself, or of all queues up to the top where that is not enough."""
+    """Raise quota or limit of the queue, or, if that is not enough, of all queues up to the root."""
     wanted = {"OverLimit": "limit", "NonPreemptibleOverQuota": "quota", "ReclaimQueueAtFairShare": "quota"}
     field = wanted.get(reason.token)
     queue = decided.snapshot.gangs.queue[_row(decided, gang)]
@@ -220,7 +224,7 @@ def _queue_figures(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Fa
 
 
 def _raised(decided: Decided, gang: Key, queues: Sequence[str], figure: tuple[str, str]) -> Iterator[Family]:
-    """A larger figure of all these queues that are bounded in it."""
+    """Raise one amount of those of these queues that are bounded in it."""
     (resource, field), figures = figure, decided.snapshot.queues
     column = figures.limit if field == "limit" else figures.deserved
     at = {"cpu": 0, "memory": 1, "gpu": 2}[resource]
@@ -243,7 +247,7 @@ def _raised(decided: Decided, gang: Key, queues: Sequence[str], figure: tuple[st
 
 
 def _scarce(decided: Decided, gang: Key) -> list[str]:
-    """The resources of queues that the gang's waiting pods request, GPUs first."""
+    """Return the queue resources that the gang's pending pods request, GPUs first."""
     gpus = any(c.wants_gpu or c.request[GPU] > 0 for c in _needed(decided, gang))
     return [*(["gpu"] if gpus else []), "cpu", "memory"]
 
@@ -264,7 +268,7 @@ def _smaller_gang(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Fam
 
 # --------------------------------------------------------------------------------------------------------------- nodes
 def _fewer_constraints(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
-    """Without one entry of the node selector, without affinity, or tolerating every taint."""
+    """Remove one entry of the node selector, or the affinity, or tolerate every taint."""
     if reason.token not in ("NoMatchingNodes", "InsufficientResources", "GangDoesNotFit", "PodRefused"):
         return
     spec = _waiting_pod(decided, gang).spec
@@ -282,7 +286,7 @@ def _fewer_constraints(decided: Decided, gang: Key, reason: Dominant) -> Iterato
 
 
 def _more_devices(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
-    """GPUs on a new node, or, for work without GPUs, new nodes, as those that exist."""
+    """Add GPUs on a new node or, for workloads without GPUs, nodes like existing ones."""
     if reason.token not in (*SHORT, "TopologyTooNarrow", "TooLargeForEveryNode"):
         return
     classes = _needed(decided, gang)
@@ -316,7 +320,7 @@ def _more_nodes(most: int, model: str, place: str) -> Family:
 
 
 def _gpus_on_added(decided: Decided, gang: Key) -> int:
-    """GPUs of new nodes that the plan gives away until the last pod of a gang has some."""
+    """Return the GPUs of added nodes that the plan binds, up to the last pod of the gang."""
     pods, row = decided.snapshot.pods, _row(decided, gang)
     placed = [each.pod for each in decided.plan.binds if ADDED in each.node]
     rows = pods.rows_of(placed)
@@ -326,7 +330,7 @@ def _gpus_on_added(decided: Decided, gang: Key) -> int:
 
 
 def _wanted_before(decided: Decided, gang: Key, enough: float) -> float:
-    """GPUs that gangs before this one in the order of service take where there are some; counted up to `enough`."""
+    """Return the GPUs that gangs earlier in the order of service would take; stops counting above `enough`."""
     wanted = 0.0
     for key in decided.order:
         if key == gang or wanted > enough:
@@ -338,7 +342,7 @@ def _wanted_before(decided: Decided, gang: Key, enough: float) -> float:
 
 
 def _models(decided: Decided) -> Iterator[tuple[str, str]]:
-    """Nodes that differ in more than their names, with what to call a new one; those with most devices first."""
+    """Return nodes that differ in more than their names, and a description of a new one; most devices first."""
     nodes = decided.snapshot.nodes
     levels = [key for keys in decided.snapshot.topologies.values() for key in keys if "hostname" not in key]
     seen: dict[tuple[Any, ...], int] = {}
@@ -355,7 +359,7 @@ def _models(decided: Decided) -> Iterator[tuple[str, str]]:
 
 
 def _others_end(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
-    """One running workload ends, of those that leave enough room the smallest first; or those that started first."""
+    """End one running workload, first the smallest that leaves enough room; or end the oldest ones."""
     if reason.category not in ("shortage", "queue policy"):
         return
     room = Room(decided.snapshot, _row(decided, gang), _needed(decided, gang))
@@ -393,7 +397,7 @@ def _least(decided: Decided, gang: Key) -> int:
 
 
 def _needed(decided: Decided, gang: Key) -> list[PodClass]:
-    """The classes of the waiting pods without which the gang does not start; where it is elastic, of the smallest."""
+    """Return the classes of the pending pods that the gang needs to start; if it is elastic, of the smallest ones."""
     pods, row = decided.snapshot.pods, _row(decided, gang)
     waiting = [pods.of_class(each) for each in pods.rows_of(decided.waiting[gang].pods).values()]
     placed = int(np.count_nonzero(pods.node[decided.snapshot.gangs.pods(row)] >= 0))
@@ -412,7 +416,7 @@ def _count(number: int, what: str) -> str:
 
 
 def never(decided: Decided, gang: Key) -> bool:
-    """Whether a gang that waits could not even start alone in the cluster, with the queues as they are."""
+    """Whether a pending gang could not start even alone in the cluster, with the present queues."""
     others = tuple(key for key, _ in running(decided.snapshot, _row(decided, gang)))
     empty = decided.again(Delete(others).of(decided), gang)
     return _started(empty, gang) is None
@@ -420,7 +424,7 @@ def never(decided: Decided, gang: Key) -> bool:
 
 # ------------------------------------------------------------------------------------------------------ expected start
 def expected_start(decided: Decided, gang: Key) -> Start:
-    """When a gang starts if nothing else comes or goes: known where those it waits for say when they end."""
+    """Return when a gang starts if nothing else changes; unknown unless the workloads it waits for state their end."""
     found = explain(decided, gang, with_position=False)
     if found.state == STARTS:
         return Start(rfc3339(decided.now), "it gets its place in the next cycle")
@@ -432,7 +436,7 @@ def expected_start(decided: Decided, gang: Key) -> Start:
 
 
 def _after_victims(decided: Decided, found: Explanation) -> Start:
-    """When the last of the pods that leave is gone at the latest, where all of them are being deleted."""
+    """Return the deadline of the last victim's termination; unknown unless all of them are terminating."""
     pods = decided.snapshot.pods
     keys = [(each.split("/", 1)[0], each.split("/", 1)[1]) for each in found.waits_for]
     ends = [pods.objects[row].metadata.deletion_timestamp for row in pods.rows_of(keys).values()]
@@ -442,7 +446,7 @@ def _after_victims(decided: Decided, found: Explanation) -> Start:
 
 
 def _after_ends(decided: Decided, gang: Key) -> Start:
-    """The first of the known ends of running workloads after which the gang has a place."""
+    """Return the earliest known end of running workloads after which the gang is placed."""
     ends = known_ends(decided)
     ends.pop(gang, None)
     instants = sorted(set(ends.values()))
@@ -464,7 +468,7 @@ def _after_ends(decided: Decided, gang: Key) -> Start:
 
 
 def known_ends(decided: Decided) -> dict[Key, float]:
-    """Running gangs all of whose pods say when they end, by activeDeadlineSeconds or by how long they run."""
+    """Return the ends of running gangs whose pods all state one: activeDeadlineSeconds or the annotation for it."""
     ends: dict[Key, float] = {}
     for key, pod in decided.cache.of(kinds.Pod).items():
         seconds = pod.spec.active_deadline_seconds

@@ -24,7 +24,7 @@ Columns = list[Column | str]
 
 
 class Unit(NamedTuple):
-    """How an amount of one resource is shown."""
+    """The format of an amount of one resource."""
 
     resource: str
     title: str
@@ -43,7 +43,7 @@ UNITS = {
 
 
 def age(seconds: float) -> str:
-    """A span of time as kubectl shows it: two units at most."""
+    """Format a duration as kubectl does, with two units at most."""
     whole = max(int(seconds), 0)
     for size, unit, smaller, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
         if whole >= 2 * size or (whole >= size and size > 60):
@@ -53,7 +53,7 @@ def age(seconds: float) -> str:
 
 
 def queue_table(queues: Sequence[QueueView], unit: Unit) -> Table:
-    """The tree of queues: what they may have, what they have, and what waits."""
+    """Return the tree of queues: entitlements, allocations and pending workloads."""
     columns: Columns = [
         "queue",
         *(Column(title, right=True) for title in ("quota", "fair share", "limit", "allocated")),
@@ -79,7 +79,7 @@ def _queue(queue: QueueView, unit: Unit) -> Row:
 
 
 def order_table(title: str, workloads: Sequence[WorkloadView], now: float, rows: int) -> Table:
-    """Waiting workloads in their order of service, with the reason why each waits."""
+    """Return pending workloads in their order of service, each with its reason."""
     columns: Columns = [Column("position", right=True), Column("overall", right=True), "workload, and why it waits"]
     columns += ["queue", *(Column(name, right=True) for name in ("priority", "GPUs", "pods", "age"))]
     return table(title, columns, first([_workload(view, now) for view in workloads], rows))
@@ -100,7 +100,7 @@ def _workload(view: WorkloadView, now: float) -> Row:
 
 
 def running_table(title: str, workloads: Sequence[WorkloadView], now: float, rows: int) -> Table:
-    """Workloads that hold a place."""
+    """Return running workloads."""
     columns: Columns = [
         "workload",
         "queue",
@@ -121,7 +121,7 @@ def running_table(title: str, workloads: Sequence[WorkloadView], now: float, row
 
 
 def node_tables(devices: DeviceMap, rows: int) -> Iterator[RenderableType]:
-    """The nodes with their GPUs, a colour for each queue, and what is left of all of them."""
+    """Yield the nodes with their GPUs, one colour per queue, and the free total."""
     queues = dict.fromkeys(h.queue for node in devices.nodes for gpu in node.devices for h in gpu.holders if h.queue)
     colours = {queue: COLOURS[at % len(COLOURS)] for at, queue in enumerate(sorted(queues))}
     columns: Columns = ["node", "GPUs", *(Column(name, right=True) for name in ("allocated", "free"))]
@@ -158,7 +158,7 @@ def _node(node: NodeView, colours: dict[str, str]) -> Row:
 
 
 def totals_line(totals: DeviceTotals) -> str:
-    """What is left of the devices, in a sentence."""
+    """Return the free devices as a sentence."""
     fits = ", ".join(f"{count} of {size} GPU{'s' if size > 1 else ''}" for size, count in totals.fits.items())
     line = (
         f"{tables.amount(totals.allocated)} of {totals.gpus} GPUs allocated, {totals.free} free, "
@@ -171,7 +171,7 @@ def totals_line(totals: DeviceTotals) -> str:
 
 
 def eviction_table(title: str, evictions: Sequence[EvictionView], rows: int) -> Table:
-    """Evicted pods, the workload they are evicted for, the reason, and what is lost."""
+    """Return evicted pods, the workload they are evicted for, the reason and the GPU hours lost."""
     columns: Columns = [
         "at",
         "pod",

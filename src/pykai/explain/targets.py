@@ -1,4 +1,4 @@
-"""Which gangs a person means by `train-0`, `pod/train-0`, `job/train` or `podgroup/pg-train`."""
+"""Resolves `train-0`, `pod/train-0`, `job/train` or `podgroup/pg-train` to gangs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _GROUPS = ("podgroup", "podgroups", "pg")
 
 
 class TargetError(ValueError):
-    """Nothing of that name is scheduled."""
+    """No gang matches the target."""
 
 
 def gangs_of(decided: Decided, target: str, namespace: str) -> list[Key]:
-    """The gangs of a pod, of a PodGroup or of a workload; TargetError where there is none, with what may be meant."""
+    """Return the gangs of a pod, PodGroup or workload; TargetError, with similar names, if there is none."""
     kind, _, name = target.rpartition("/")
     kind = kind.lower().split(".", 1)[0]
     found: list[Key] = []
@@ -37,7 +37,7 @@ def gangs_of(decided: Decided, target: str, namespace: str) -> list[Key]:
 
 
 def _owned(decided: Decided, kind: str, name: str, namespace: str) -> Iterator[Key]:
-    """The gangs that an object owns, directly or at the top of the owners of its pods."""
+    """Yield the gangs that an object owns, directly or as the top owner of their pods."""
     gangs = decided.snapshot.gangs
     for row, group in enumerate(gangs.objects):
         if group.metadata.namespace == namespace and any(
@@ -59,7 +59,7 @@ def _owners(decided: Decided, row: int, group: Any) -> Iterator[tuple[str, str]]
 
 
 def _is(said: str, kind: str) -> bool:
-    """Whether a kind is meant: in any case, in the plural, or not named at all."""
+    """Whether `said` names this kind: in any case, singular or plural; an empty one names every kind."""
     return said in ("", kind.lower(), f"{kind.lower()}s", f"{kind.lower()}es")
 
 

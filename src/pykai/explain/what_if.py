@@ -1,8 +1,8 @@
-"""What a manifest, or a change of the cluster, would do: decided by the engine, written nowhere.
+"""What a manifest, or a change of the cluster, would do: decided by the engine, without any write to the cluster.
 
-Manifests are admitted, their pods made and grouped by the product itself on an in-memory API server in virtual time:
-the webhooks, the stand-ins for workload controllers, the pod grouper. What comes out is put beside the objects of the
-decided state, and all of it is decided again.
+Manifests are applied to an in-memory API server in virtual time, where pykai's webhooks admit them, simulated workload
+controllers create their pods and the pod grouper groups them. The resulting objects are added to those of the decided
+state, which is then decided again.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from pykai.simulate.validation import Admitted
 from pykai.simulate.workloads import definitions
 
 SETTLED_SECONDS = 30.0
-"""In virtual time: every pod is made and grouped long before."""
+"""Virtual time; every pod is created and grouped long before."""
 
 
 class RejectedError(ValueError):
-    """A manifest is refused by admission or by the API server; the text has a line for each."""
+    """Admission or the API server rejects a manifest; the message has a line for each."""
 
 
 class Answer(StrEnum):
-    """What becomes of the manifests' workloads: of several the last of these."""
+    """The outcome for the manifests' workloads; of several the last in this order."""
 
     NOTHING = "nothing to start"
     STARTS = "starts now"
@@ -63,7 +63,7 @@ class Answer(StrEnum):
 
 
 class Effect(Struct, frozen=True, rename="camel"):
-    """A workload that fares differently with the change."""
+    """A workload with another outcome after the change."""
 
     namespace: str
     name: str
@@ -73,7 +73,7 @@ class Effect(Struct, frozen=True, rename="camel"):
 
 
 class Loss(Struct, frozen=True, rename="camel"):
-    """A pod that would be evicted, by which action, for whom; `moves_to`: it gets another place at once."""
+    """A pod that would be evicted, by which action and for which gang; `moves_to`: the node it moves to at once."""
 
     pod: str
     workload: str
@@ -84,13 +84,13 @@ class Loss(Struct, frozen=True, rename="camel"):
 
 
 class WhatIfResult(Struct, frozen=True, rename="camel"):
-    """What the change would do."""
+    """The effects of the change."""
 
     answer: Answer
     workloads: tuple[Explanation, ...]
-    """Those of the manifests."""
+    """The workloads of the manifests."""
     placements: tuple[tuple[str, str], ...]
-    """Their pods that get a node, and which."""
+    """The pods of the manifests that get a node, and the node."""
     evictions: tuple[Loss, ...] = ()
     gains: tuple[Effect, ...] = ()
     losses: tuple[Effect, ...] = ()
@@ -98,13 +98,15 @@ class WhatIfResult(Struct, frozen=True, rename="camel"):
 
     @property
     def exit_code(self) -> int:
-        """0 starts, 3 waits, 4 never."""
+        """Return 0 if it starts, 3 if it waits, 4 if it never starts."""
         return {Answer.WAITS: 3, Answer.NEVER: 4}.get(self.answer, 0)
 
 
 def what_if(decided: Decided, manifests: Sequence[Manifest], changes: Sequence[ClusterChange] = ()) -> WhatIfResult:
-    """Decide with these objects and changes. ManifestsError and RejectedError say what is wrong with the manifests,
-    ChangeError what is wrong with a change. Not for a thread whose event loop runs."""
+    """Decide with these objects and changes; do not call it on a thread whose event loop runs.
+
+    Raises ManifestsError or RejectedError for invalid manifests and ChangeError for an invalid change.
+    """
     made, warnings = objects_of(decided, manifests)
     applied = [change for edit in changes for change in edit.of(decided)]
     after = decided.again([*applied, *map(Change, made)])
@@ -112,7 +114,7 @@ def what_if(decided: Decided, manifests: Sequence[Manifest], changes: Sequence[C
 
 
 def compared(before: Decided, after: Decided, made: Sequence[Any], warnings: Sequence[str] = ()) -> WhatIfResult:
-    """What `after`, in which some objects were made, differs in from `before`."""
+    """Return the differences of `after`, in which the objects `made` exist, from `before`."""
     groups = [each.metadata.key for each in made if isinstance(each, kinds.PodGroup)]
     found = tuple(explain(after, key) for key in groups)
     pods = {each.metadata.key for each in made if isinstance(each, kinds.Pod)}
@@ -142,7 +144,7 @@ def _answer(after: Decided, found: Explanation) -> Answer:
 
 
 def _losses(before: Decided, after: Decided) -> Iterator[Loss]:
-    """Pods that are evicted only with the change."""
+    """Yield pods that are evicted only with the change."""
     known = {each.pod for each in before.plan.evictions}
     gangs = after.snapshot.gangs
     for each in after.plan.evictions:
@@ -154,7 +156,7 @@ def _losses(before: Decided, after: Decided) -> Iterator[Loss]:
 
 
 def _effects(before: Decided, after: Decided, gained: bool) -> Iterator[Effect]:
-    """Workloads of both states that wait in one and not in the other, or are evicted in one only."""
+    """Yield workloads of both states that are pending, or evicted, in only one of them."""
     worse, better = (before, after) if gained else (after, before)
     suffering = worse.waiting.keys() | {each.gang for each in worse.plan.evictions}
     well = _gangs(better.snapshot, suffering) - better.waiting.keys() - {each.gang for each in better.plan.evictions}
@@ -173,7 +175,7 @@ def _gangs(snapshot: Snapshot, keys: Iterable[Key]) -> set[Key]:
 
 # ------------------------------------------------------------------------------------------- from manifests to objects
 def objects_of(decided: Decided, manifests: Sequence[Manifest]) -> tuple[list[Any], list[str]]:
-    """The objects that applying the manifests leads to, and what admission warns about."""
+    """Return the objects that result from applying the manifests, and the warnings of admission."""
     if not manifests:
         return [], []
     known = list(_existing(decided))
@@ -185,7 +187,7 @@ def objects_of(decided: Decided, manifests: Sequence[Manifest]) -> tuple[list[An
 
 
 def _existing(decided: Decided) -> Iterator[tuple[Resource, Object]]:
-    """What admission and the grouper read of the cluster: queues and priority classes."""
+    """Yield the cluster objects that admission and the grouper read: queues and priority classes."""
     by_kind: tuple[tuple[Resource, type[Any]], ...] = ((QUEUE, kinds.Queue), (PRIORITY_CLASS, kinds.PriorityClass))
     for resource, kind in by_kind:
         for obj in decided.cache.of(kind).values():
@@ -197,7 +199,7 @@ def _existing(decided: Decided) -> Iterator[tuple[Resource, Object]]:
 
 
 def _refuse_existing(decided: Decided, admitted: Sequence[Admitted]) -> None:
-    """A pod that exists cannot be made."""
+    """Raise RejectedError for pods that already exist."""
     pods = decided.cache.of(kinds.Pod)
     there = [one for one in admitted if one.obj["kind"] == "Pod" and (one.key[1], one.key[2]) in pods]
     if there:
@@ -207,7 +209,7 @@ def _refuse_existing(decided: Decided, admitted: Sequence[Admitted]) -> None:
 async def _made(
     decided: Decided, admitted: Sequence[Admitted], known: Sequence[tuple[Resource, Object]]
 ) -> tuple[list[Any], list[str]]:
-    """Apply the manifests to an API server on which nothing but the makers and the grouper of pods runs."""
+    """Apply the manifests to an API server where only workload controllers and the pod grouper run."""
     warnings: list[str] = []
     mode = decided.gpu_sharing_mode or names.NON_MEMORY_ENFORCED
     rules = AdmissionRules(PodSettings(fraction_runtime_class="").in_mode(mode), lambda: dict(_by_name(known)))
@@ -269,7 +271,7 @@ async def _apply(api: Api, admitted: Sequence[Admitted]) -> None:
 
 
 async def _create(api: Api, resource: Resource, obj: Object) -> None:
-    """Create an object, or change the one of its name."""
+    """Create an object, or update the existing one of its name."""
     try:
         await api.create(resource, obj)
     except AlreadyExists:
@@ -281,7 +283,7 @@ async def _create(api: Api, resource: Resource, obj: Object) -> None:
 
 
 async def _objects(api: Api, known: set[tuple[Resource, str]]) -> list[Any]:
-    """What there is beyond what was known, as the scheduler reads it; and what was known and changed."""
+    """Return the objects that are not in `known`, as the scheduler reads them."""
     found: list[Any] = []
     for source in SOURCES:
         with suppress(ApiError):

@@ -1,7 +1,7 @@
-"""Why a workload waits: its state, its place in the order of service, what each action found, the dominant reason.
+"""Why a workload is pending: its state, position in the order of service, verdict of each action, dominant reason.
 
-All of it is read from a decided state (`source.Decided`). An `Explanation` is a value: commands print it, `-o json` and
-the dashboard encode it. Remedies are looked for only where they are asked for (`explain.remedies`).
+Everything is read from a decided state (`source.Decided`). An `Explanation` is a value: commands print it, `-o json`
+and the dashboard encode it. Remedies are searched only on request (`explain.remedies`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pykai.objects.units import rfc3339
 
 RUNNING = "Running"
 STARTS = "Starts"
-"""It gets a place in the next cycle."""
+"""The next cycle binds it."""
 BINDING = "Binding"
 VICTIMS = "WaitsForVictims"
-"""It was promised a place that others still hold."""
+"""It is nominated to nodes whose capacity terminating pods still hold."""
 WAITS = "Waits"
 NOT_READY = "NotReady"
-"""Too few of its pods exist for it to be tried."""
+"""Fewer pods exist than its minimum."""
 EVICTED = "Evicted"
-"""It loses pods in the next cycle."""
+"""The next cycle evicts pods of it."""
 ENDING = "Ending"
 NO_PODS = "NoPods"
 WAITING_FOR_VICTIMS, BEING_BOUND = "WaitingForVictims", "Binding"
@@ -42,7 +42,7 @@ class Amounts(Struct, frozen=True, rename="camel"):
 
 
 class QueueStanding(Struct, frozen=True, rename="camel"):
-    """How the queue of a workload stands after the cycle; `path` from the top of the tree down to it."""
+    """The queue of a workload after the cycle; `path` leads from the root of the tree to it."""
 
     name: str
     path: tuple[str, ...]
@@ -54,7 +54,7 @@ class QueueStanding(Struct, frozen=True, rename="camel"):
 
 
 class Waiting(Struct, frozen=True, rename="camel"):
-    """A workload that waits: its namespace and name, and what the pods that it misses request together."""
+    """A pending workload: its namespace and name, and the total requests of its pending pods."""
 
     namespace: str
     name: str
@@ -63,66 +63,66 @@ class Waiting(Struct, frozen=True, rename="camel"):
 
 
 class Position(Struct, frozen=True, rename="camel"):
-    """The place in the order of service, counted from 1, in its queue and among all that wait."""
+    """The position in the order of service, from 1, in its queue and among all pending workloads."""
 
     in_queue: int
     of_queue: int
     overall: int
     of_all: int
     ahead: tuple[Waiting, ...] = ()
-    """Those before it in its queue, the nearest last; at most AHEAD of them."""
+    """The workloads before it in its queue, the nearest last; at most AHEAD of them."""
 
 
 class Remedy(Struct, frozen=True, rename="camel"):
-    """A change that starts the workload in the next cycle: what kind of change, by how much, and as a sentence."""
+    """A change that starts the workload in the next cycle: its kind, its size and a sentence."""
 
     kind: str
     text: str
     amount: float = 0.0
     evicts: int = 0
-    """Pods that would have to leave for it first."""
+    """The number of pods that must terminate before the workload starts."""
 
 
 class Start(Struct, frozen=True, rename="camel"):
-    """When the workload is expected to start; `at` empty: unknown, and `why` says what it depends on."""
+    """The expected start of the workload; `at` empty: unknown, and `why` states what it depends on."""
 
     at: str = ""
     why: str = ""
 
 
 class Explanation(Struct, frozen=True, rename="camel"):
-    """All there is to say about one workload."""
+    """The explanation of one workload."""
 
     namespace: str
     name: str
     state: str
     since: str
-    """When its PodGroup was made, or when it last started where it runs; empty where neither is known."""
+    """When its PodGroup was created or, if it runs, when it last started; empty if unknown."""
     pods: Mapping[str, int]
     """Pods by state: running, binding, starting, waiting, gated, leaving."""
     queue: QueueStanding | None
-    """None where the queue does not exist."""
+    """None if the queue does not exist."""
     position: Position | None
-    """None where it does not wait for a turn."""
+    """None if it gets no turn."""
     reason: Dominant | None
-    """None where it waits for nothing."""
+    """None if it is not pending."""
     verdicts: tuple[ActionVerdict, ...] = ()
     evicted_for: tuple[str, ...] = ()
-    """The workloads that take its place in the next cycle, where it loses pods."""
+    """The workloads for which the next cycle evicts pods of it."""
     waits_for: tuple[str, ...] = ()
-    """Pods that leave, or will be evicted in the next cycle, so that it can start."""
+    """Pods that terminate, or that the next cycle evicts, so that it can start."""
     start: Start = Start()
     remedies: tuple[Remedy, ...] = ()
     notes: tuple[str, ...] = ()
     messages: Mapping[str, str] = field(default_factory=dict)
-    """The reason of each pending pod, where it differs from the gang's."""
+    """The reasons of pending pods that differ from the gang's."""
 
 
 AHEAD = 10
 
 
 def explain(decided: Decided, gang: Key, *, with_position: bool = True) -> Explanation:
-    """Why a gang waits, or that it does not; KeyError where there is no such PodGroup in the snapshot."""
+    """Return the explanation of a gang, pending or not; KeyError if the snapshot has no such PodGroup."""
     row = decided.snapshot.gangs.rows_of([gang])[gang]
     verdict = decided.waiting.get(gang)
     counts = _pods(decided, row)
@@ -145,7 +145,7 @@ def explain(decided: Decided, gang: Key, *, with_position: bool = True) -> Expla
 
 
 def find(decided: Decided, pod: Key) -> Key | None:
-    """The gang of a pod; None where the pod is in none, or not there."""
+    """Return the gang of a pod; None if the pod has none or does not exist."""
     pods = decided.snapshot.pods
     row = pods.rows_of([pod]).get(pod)
     if row is None or pods.gang[row] < 0:
@@ -156,7 +156,7 @@ def find(decided: Decided, pod: Key) -> Key | None:
 
 # ---------------------------------------------------------------------------------------------------------------- state
 def _pods(decided: Decided, row: int) -> dict[str, int]:
-    """How many pods of a gang are in which state after the cycle."""
+    """Return the number of a gang's pods by state after the cycle."""
     snapshot, plan = decided.snapshot, decided.plan
     after = {bind.pod: "starting" for bind in plan.binds}
     after |= {each.pod: "evicted" for each in plan.evictions}
@@ -182,7 +182,7 @@ _POD_STATES = {
 
 
 def _state(verdict: Verdict | None, counts: Mapping[str, int]) -> str:
-    """The state of a gang: of what keeps it from having all it needs the first."""
+    """Return the state of a gang: the first condition that keeps it from running completely."""
     if counts["evicted"]:
         return EVICTED
     if verdict is not None and not verdict.has_place:
@@ -216,7 +216,7 @@ def _evictors(evictions: Iterable[Evict]) -> tuple[str, ...]:
 
 
 def _leaving(decided: Decided, row: int) -> Iterator[str]:
-    """Pods that are on their way out of the nodes that the gang was promised, or are evicted for it now."""
+    """Yield pods that terminate on the nodes that the gang is nominated to, or that the plan evicts for it."""
     snapshot, plan = decided.snapshot, decided.plan
     pods, gang = snapshot.pods, snapshot.gangs.objects[row].metadata.key
     yield from ("/".join(each.pod) for each in plan.evictions if gang in (each.evictor, each.heir))
@@ -228,7 +228,7 @@ def _leaving(decided: Decided, row: int) -> Iterator[str]:
 
 
 def _messages(verdict: Verdict | None) -> dict[str, str]:
-    """The reasons of pods that differ from their gang's."""
+    """Return the reasons of pods that differ from their gang's."""
     if verdict is None:
         return {}
     known = "\n".join([verdict.message, *(reason.message for reason in verdict.reasons)])
@@ -242,7 +242,7 @@ def _queue(decided: Decided, row: int) -> QueueStanding | None:
 
 
 def standing(decided: Decided, name: str) -> QueueStanding:
-    """How a queue stands after the cycle; KeyError where there is none of that name."""
+    """Return the state of a queue after the cycle; KeyError if there is none of that name."""
     queues = decided.snapshot.queues
     row = queues.rows[name]
     figures = decided.plan.queues[row]
@@ -258,7 +258,7 @@ def standing(decided: Decided, name: str) -> QueueStanding:
 
 
 def position(decided: Decided, gang: Key) -> Position | None:
-    """The place of a gang among those that still wait after the cycle; None where it gets no turn."""
+    """Return the position of a gang among those still pending after the cycle; None if it gets no turn."""
     waiting = [key for key in decided.order if key in decided.waiting]
     if gang not in waiting:
         return None
@@ -276,7 +276,7 @@ def position(decided: Decided, gang: Key) -> Position | None:
 
 
 def waits(decided: Decided, gang: Key) -> Waiting:
-    """What a gang that waits misses."""
+    """Return the total requests of a gang's pending pods."""
     pods, verdict = decided.snapshot.pods, decided.waiting[gang]
     rows = pods.rows_of(verdict.pods).values()
     classes = [pods.of_class(row) for row in rows]
