@@ -1,9 +1,9 @@
-"""Node scale adjuster: makes pending GPU shares visible to a cluster autoscaler, which does not know fractions.
+"""Node scale adjuster: makes pending GPU shares visible to a cluster autoscaler, which does not support fractions.
 
-For pods that wait for a share of a GPU it keeps ordinary pods that request whole GPUs ("scaling pods"). That they are
-unschedulable makes the autoscaler add nodes; they are deleted when their origins are scheduled. `desired` decides one
-pass over all pods, and the controller writes it whenever a relevant pod changes. Names of scaling pods are functions of
-their origins, so a repeated pass creates nothing twice.
+For pods pending for a share of a GPU it creates ordinary pods that request whole GPUs ("scaling pods"). Because these
+are unschedulable, the autoscaler adds nodes; they are deleted when their origins are scheduled. `desired` decides one
+pass over all pods, and the controller writes the result whenever a relevant pod changes. Names of scaling pods are
+derived from their origins, so a repeated pass creates nothing twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pykai.objects.units import sum_resources
 
 COOL_DOWN = 60.0
 GATHER_SECONDS = 0.2
-# Written at once: the autoscaler acts on pods that a scheduler declared unschedulable.
+# Set on creation, because the autoscaler reacts to pods with the condition Unschedulable.
 UNSCHEDULABLE_STATUS: Final = {
     "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
 }
@@ -45,7 +45,7 @@ log = structlog.get_logger("node-scale-adjuster")
 
 @dataclass(frozen=True)
 class ScalingPodTemplate:
-    """What all scaling pods have in common."""
+    """The settings of all scaling pods."""
 
     image: str
     namespace: str = names.SCALING_NAMESPACE
@@ -54,7 +54,7 @@ class ScalingPodTemplate:
 
 
 def scaling_pod_name(namespace: str, name: str) -> str:
-    """The name of the scaling pod of this pod."""
+    """Return the name of the scaling pod of this pod."""
     return _cut(f"{namespace}-{name}", _NAME_LENGTH)
 
 
@@ -66,14 +66,14 @@ def origin(scaling_pod: Object) -> tuple[str, str]:
 
 
 def devices_of(scaling_pod: Object) -> int:
-    """The number of GPUs that a scaling pod requests."""
+    """Return the number of GPUs that a scaling pod requests."""
     containers = scaling_pod["spec"].get("containers") or ()
     requests = [container.get("resources", {}).get("requests") or {} for container in containers]
     return int(sum(units.parse_quantity(each.get(names.NVIDIA_GPU, 0)) for each in requests))
 
 
 def scaling_manifest(pod: Object, devices: int, template: ScalingPodTemplate) -> Object:
-    """The scaling pod to create for a pod that waits for shares of this many GPUs.
+    """Return the scaling pod for a pod that is pending for shares of this many GPUs.
 
     It requests what its origin requests and tolerates what its origin tolerates, so that the autoscaler adds a node on
     which the origin fits. Labels name the origin for users and the binder, and, because labels are shorter than names
@@ -122,7 +122,7 @@ def _cut(text: str, length: int) -> str:
 # ------------------------------------------------------------------------------------------------------- decision
 @dataclass(frozen=True)
 class ScalingSettings:
-    """Whose pods count, the template of scaling pods, and the fraction of a device that a gpu-memory pod counts as."""
+    """The scheduler name, the template of scaling pods, and the assumed fraction of a device of a gpu-memory pod."""
 
     template: ScalingPodTemplate
     scheduler_name: str = names.SCHEDULER_NAME
@@ -131,7 +131,7 @@ class ScalingSettings:
 
 @dataclass(frozen=True)
 class GpuShareRequest:
-    """The share of each device that a waiting pod requests, in hundredths, and the number of devices."""
+    """The share of each device that a pending pod requests, in hundredths, and the number of devices."""
 
     hundredths: int
     devices: int
@@ -154,10 +154,10 @@ class Adjustment:
 
 
 def desired(pods: Sequence[Object], settings: ScalingSettings, now: float, last_scale_up: float | None) -> Adjustment:
-    """The scaling pods to delete, mark and create, given all pods of the cluster, scaling pods included.
+    """Return the scaling pods to delete, mark and create, given all pods of the cluster, scaling pods included.
 
-    Their GPUs must hold all waiting shares packed tightly, and one of them must request as many devices as the widest
-    waiting pod. After a deletion none is created for a while, because a new node is arriving.
+    Their GPUs must hold all pending shares packed tightly, and one of them must request as many devices as the pending
+    pod with most devices. After a deletion none is created during the cool-down, because a new node is expected.
     """
     by_key = {_key(pod): pod for pod in pods}
     scaling = [pod for pod in pods if _key(pod)[0] == settings.template.namespace]
@@ -180,7 +180,7 @@ def is_needed(scaling_pod: Object, stands_for: Object | None) -> bool:
 
 
 def is_waiting(pod: Object, scheduler_name: str) -> bool:
-    """Whether the pod waits for a share of a GPU and is unschedulable."""
+    """Whether the pod requests a share of a GPU and is unschedulable."""
     annotations = pod["metadata"].get("annotations") or {}
     condition = _scheduled_condition(pod)
     return (
@@ -194,7 +194,7 @@ def is_waiting(pod: Object, scheduler_name: str) -> bool:
 
 
 def waiting_shares(pods: Iterable[Object], settings: ScalingSettings) -> dict[tuple[str, str], GpuShareRequest]:
-    """The valid shares that pods request, by (namespace, name) and in this order."""
+    """Return the valid shares that pods request, by (namespace, name) and in this order."""
     shares = {}
     for pod in sorted(pods, key=_key):
         share = _share(pod["metadata"].get("annotations") or {}, settings.gpu_memory_to_fraction_ratio)
@@ -204,12 +204,12 @@ def waiting_shares(pods: Iterable[Object], settings: ScalingSettings) -> dict[tu
 
 
 def devices_needed(shares: Iterable[GpuShareRequest]) -> int:
-    """The number of whole devices that hold these shares, packed tightly."""
+    """Return the number of whole devices that hold these shares, packed tightly."""
     return math.ceil(sum(share.hundredths * share.devices for share in shares) / 100)
 
 
 def _share(annotations: Mapping[str, str], memory_ratio: float) -> GpuShareRequest | None:
-    """The share in the annotations; None if there is none or it is invalid."""
+    """Return the share in the annotations; None if there is none or it is invalid."""
     devices = gpu_request.positive_count(annotations.get(names.GPU_FRACTION_DEVICES) or "1")
     if fraction := annotations.get(names.GPU_FRACTION):
         portion = gpu_request.portion(fraction)

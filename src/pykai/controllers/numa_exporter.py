@@ -1,12 +1,12 @@
 """NUMA placement exporter: reports in an annotation on which NUMA nodes a kubelet placed a pod.
 
-`placement` computes the annotation from the kubelet's answer and the machine's CPUs; the exporter writes it. A poll
-writes what changed since the last one. The drift check compares with the API server and corrects what others changed or
-a restart forgot. An annotation is never removed: a pod's placement lasts as long as the pod.
+`placement` computes the annotation from the kubelet's response and the machine's CPUs; the exporter writes it. A poll
+writes the changes since the last poll. The drift check compares with the API server and corrects annotations that other
+clients changed or that were missed across a restart. An annotation is never removed: a pod's placement never changes.
 
-The kubelet is asked by its PodResources API (gRPC over a Unix socket): grpclib speaks HTTP/2 and gRPC, protobuf reads
-the messages. They are declared here as a table of the fields that we read, with the numbers of the API; protobuf skips
-all others, so that newer kubelets are understood too.
+The PodResources API of the kubelet is gRPC over a Unix socket: grpclib implements HTTP/2 and gRPC, protobuf decodes the
+messages. They are declared here as a table of the fields that we read, with the field numbers of the API; protobuf
+skips all others, so newer kubelets work too.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _MESSAGES: Final = {
 
 
 def _declared() -> Object:
-    """The classes of the messages."""
+    """Return the classes of the messages."""
     file = descriptor_pb2.FileDescriptorProto(name="podresources.proto", package="v1", syntax="proto3")
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
@@ -92,7 +92,7 @@ MESSAGES: Final = _declared()
 
 
 class KubeletError(RuntimeError):
-    """The kubelet did not answer; the text gives the reason."""
+    """The kubelet did not answer; the message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class PodResources:
 
 
 async def list_pod_resources(socket: str, timeout_seconds: float = TIMEOUT_SECONDS) -> list[PodResources]:
-    """The resources of all pods of the node; raises PodResourcesError."""
+    """Return the resources of all pods of the node; raises PodResourcesError."""
     request, response = MESSAGES["ListPodResourcesRequest"], MESSAGES["ListPodResourcesResponse"]
     channel = Channel(path=socket)
     try:
@@ -172,7 +172,7 @@ class TopologyError(RuntimeError):
 
 
 def parse_cpu_list(text: str) -> list[int]:
-    """The ids in a list such as `0-3,8,12-13`; TopologyError for anything else."""
+    """Return the ids in a list such as `0-3,8,12-13`; TopologyError for anything else."""
     found: list[int] = []
     for part in filter(None, (each.strip() for each in text.strip().split(","))):
         match = _SPAN.fullmatch(part)
@@ -184,7 +184,7 @@ def parse_cpu_list(text: str) -> list[int]:
 
 
 def numa_of_cpus(sysfs: Path) -> dict[int, int]:
-    """The NUMA node of every CPU; TopologyError if there is none."""
+    """Return the NUMA node of every CPU; TopologyError if there is none."""
     folder = sysfs / "devices/system/node"
     found: dict[int, int] = {}
     for path in folder.glob("node*/cpulist"):
@@ -197,10 +197,10 @@ def numa_of_cpus(sysfs: Path) -> dict[int, int]:
 
 
 def placement(pod: PodResources, numa_of_cpu: Mapping[int, int]) -> str:
-    """The value of the annotation; empty for a pod without pinned resources.
+    """Return the value of the annotation; empty for a pod without pinned resources.
 
-    Only what is on exactly one NUMA node counts. Amounts are summed over containers; zones have the names of the node's
-    NodeResourceTopology and are sorted, so that equal placements are equal texts.
+    Only resources on exactly one NUMA node count. Amounts are summed over containers; zones have the names of the
+    node's NodeResourceTopology and are sorted, so that equal placements have equal texts.
     """
     zones: dict[int, Counter[str]] = {}
     for node, resource, amount in _parts(pod, numa_of_cpu):
@@ -269,7 +269,7 @@ class Exporter:
         return placement(pod, self._settings.numa_of_cpu)
 
     async def poll(self, found: Mapping[Key, str]) -> None:
-        """Write what differs from the last write, and forget pods that are gone."""
+        """Write what differs from the last write, and forget deleted pods."""
         self._written = {key: value for key, value in self._written.items() if key in found}
         for key, value in found.items():
             if value and self._written.get(key) != value:
@@ -285,7 +285,7 @@ class Exporter:
                 await self._write(key, value)
 
     async def _write(self, key: Key, value: str) -> None:
-        """Write one annotation; a failure does not hold up other pods and is retried at the next poll."""
+        """Write one annotation; a failure does not affect other pods and is retried at the next poll."""
         body = {"metadata": {"annotations": {names.NUMA_OBSERVED: value}}}
         pod = f"{key[0]}/{key[1]}"
         try:
@@ -300,5 +300,5 @@ class Exporter:
 
 
 def kubelet(socket: str) -> ListPods:
-    """Lists the pods of the kubelet behind a PodResources socket."""
+    """Return a function that lists the pods of the kubelet behind a PodResources socket."""
     return partial(list_pod_resources, socket)

@@ -37,16 +37,16 @@ _MEGABYTE = 10**6
 
 
 class PodResourcesError(ValueError):
-    """The resources of a pod are not known yet; the text names the annotation, label or object at fault."""
+    """The resources of a pod are not known yet; the message names the invalid annotation, label or missing object."""
 
 
 def is_active(pod: Object) -> bool:
-    """Whether the pod requests resources: it has not ended."""
+    """Whether the pod requests resources: it has not terminated."""
     return pod.get("status", {}).get("phase") in _ACTIVE_PHASES
 
 
 def is_allocated(pod: Object) -> bool:
-    """Whether the pod holds resources: it runs, or it is scheduled and will."""
+    """Whether the pod holds resources: it runs, or it is scheduled."""
     status = pod.get("status", {})
     if status.get("phase") != "Pending":
         return bool(status.get("phase") == "Running")
@@ -55,17 +55,17 @@ def is_allocated(pod: Object) -> bool:
 
 
 def requested(pod: Object, claims: Sequence[Object]) -> list[ResourceList]:
-    """The resources that an active pod requests, its claims included, as lists to sum."""
+    """Return the resources that an active pod requests, its claims included, as lists to sum."""
     return [*_container_requests(pod), requested_share(pod), *claimed_gpus(claims)]
 
 
 def allocated(pod: Object, claims: Sequence[Object], node: Object | None) -> list[ResourceList]:
-    """The resources that an allocated pod holds, as lists to sum; `node` is its own, None if unknown."""
+    """Return the resources that an allocated pod holds, as lists to sum; `node` is its own, None if unknown."""
     return [*_container_requests(pod), allocated_share(pod, node), *claimed_gpus(claims)]
 
 
 def requested_share(pod: Object) -> ResourceList:
-    """The GPU share in the annotations: devices, or MiB of device memory."""
+    """Return the GPU share in the annotations: devices, or MiB of device memory."""
     annotations = _annotations(pod)
     if annotations.get(names.GPU_FRACTION):
         return {names.NVIDIA_GPU: canonical(_portion(annotations) * _devices(annotations))}
@@ -74,7 +74,7 @@ def requested_share(pod: Object) -> ResourceList:
 
 
 def allocated_share(pod: Object, node: Object | None) -> ResourceList:
-    """The GPU share, in devices, that the binder gave the pod; empty for pods that share no GPU."""
+    """Return the GPU share, in devices, that the binder gave the pod; empty for pods that share no GPU."""
     annotations = _annotations(pod)
     if not gpu_request.received_share(annotations, pod["metadata"].get("labels") or {}):
         return {}
@@ -82,7 +82,7 @@ def allocated_share(pod: Object, node: Object | None) -> ResourceList:
 
 
 def device_share(annotations: Mapping[str, str], node: Object | None) -> Fraction:
-    """The part of each of its devices that a sharing pod holds on this node."""
+    """Return the fraction of each of its devices that a sharing pod holds on this node."""
     if annotations.get(names.GPU_FRACTION):
         return _portion(annotations)
     memory = _memory(annotations)
@@ -97,7 +97,7 @@ def device_share(annotations: Mapping[str, str], node: Object | None) -> Fractio
 
 
 def node_gpu_memory(node: Object) -> Fraction:
-    """The memory of one GPU of the node in MiB, from the labels of its vendor."""
+    """Return the memory of one GPU of the node in MiB, from the labels of its vendor."""
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
     nvidia = labels.get(names.GPU_MEMORY_LABEL)
     amd = sorted(key for key in labels if key.startswith(names.AMD_GPU_MEMORY_LABEL_PREFIX))
@@ -117,9 +117,9 @@ def node_gpu_memory(node: Object) -> Fraction:
 
 
 def _amd_memory(label: str) -> Fraction:
-    """The amount that ends the label's key, as in beta.amd.com/gpu.vram.64G; 0 where there is none.
+    """Return the amount at the end of the label's key, as in beta.amd.com/gpu.vram.64G; 0 if there is none.
 
-    Nodes whose GPUs are all alike have a label without an amount beside it, beta.amd.com/gpu.vram.
+    Nodes with identical GPUs also have a label without an amount, beta.amd.com/gpu.vram.
     """
     text = re.sub(r"^[^0-9]*", "", label)
     try:
@@ -129,7 +129,7 @@ def _amd_memory(label: str) -> Fraction:
 
 
 def claimed_gpus(claims: Sequence[Object]) -> list[ResourceList]:
-    """The number of devices that resource claims ask of GPU device classes, one list per request."""
+    """Return the devices that resource claims request of GPU device classes, one list per request."""
     return [_claimed(each) for claim in claims for each in claim["spec"].get("devices", {}).get("requests") or ()]
 
 
@@ -155,11 +155,11 @@ def _portion(annotations: Mapping[str, str]) -> Fraction:
     portion = 1.0 if text in _WHOLE_DEVICE else gpu_request.portion(text)
     if portion is None:
         raise PodResourcesError(f"annotation {names.GPU_FRACTION} holds no part of a device: {text!r}")
-    return Fraction(str(portion))  # the decimal text: the exact value of the float is not what was written
+    return Fraction(str(portion))  # of the text, because the float is not exactly what the user wrote
 
 
 def _memory(annotations: Mapping[str, str]) -> int:
-    """MiB of each device, 0 where none are asked for; annotations of containers go before that of the pod."""
+    """Return MiB per device, 0 if none is requested; annotations of containers override that of the pod."""
     of_container = nvfractions.memory_mib(annotations)
     return of_container or (_count(annotations, names.GPU_MEMORY) if annotations.get(names.GPU_MEMORY) else 0)
 
@@ -180,7 +180,7 @@ _PREEMPTIBILITIES = frozenset({"preemptible", SEMI_PREEMPTIBLE, "non-preemptible
 
 @dataclass(frozen=True)
 class RelatedObjects:
-    """The cluster objects that the status of a PodGroup depends on, besides its pods."""
+    """The objects that the status of a PodGroup depends on, besides its pods."""
 
     nodes: Mapping[str, Object]
     claims: Mapping[tuple[str, str], Object]
@@ -189,7 +189,7 @@ class RelatedObjects:
 
 
 def desired_status(group: Object, pods: Iterable[Object], cluster: RelatedObjects) -> Object:
-    """The status fields of the group that this controller owns; empty lists are absent."""
+    """Return the status fields of the group that this controller owns; empty lists are absent."""
     active = [pod for pod in pods if is_active(pod)]
     parts = [_contribution(pod, cluster) for pod in active]
     asked = sum_resources(chain.from_iterable(asked for asked, _ in parts))
@@ -204,7 +204,7 @@ def desired_status(group: Object, pods: Iterable[Object], cluster: RelatedObject
 
 
 def progress(group: kinds.PodGroup, pods: Iterable[kinds.Pod]) -> Object:
-    """How far the group is: its phase, how many pods run, and how many it needs."""
+    """Return the progress of the group: its phase, the running pods, and the pods it needs."""
     phases = Counter(pod.status.phase for pod in pods)
     minimum, running, done = min_pods(group.spec), phases["Running"], phases["Succeeded"]
     if phases and not running and not phases["Pending"]:
@@ -215,13 +215,13 @@ def progress(group: kinds.PodGroup, pods: Iterable[kinds.Pod]) -> Object:
 
 
 def min_pods(spec: kinds.PodGroupSpec) -> int:
-    """The fewest pods that satisfy the group: those of as many of the smallest sub-groups as it needs."""
+    """Return the fewest pods that satisfy the group, counting as many of the smallest sub-groups as it needs."""
     children: dict[str, list[SubGroup]] = {}
     for part in spec.sub_groups or ():
         children.setdefault(part.parent or "", []).append(part)
 
     def least(below: str, pods: int | None, groups: int | None) -> int:
-        parts = children.pop(below, None)  # popped: a cycle of parents ends here
+        parts = children.pop(below, None)  # pop, so that a cycle of parents terminates
         if parts is None:
             return 1 if pods is None else pods
         each = sorted(least(part.name, part.min_member, part.min_sub_group) for part in parts)
@@ -231,7 +231,7 @@ def min_pods(spec: kinds.PodGroupSpec) -> int:
 
 
 def _contribution(pod: Object, cluster: RelatedObjects) -> tuple[list[ResourceList], list[ResourceList]]:
-    """The requested and the allocated resources of a pod; an error names the pod."""
+    """Return the requested and the allocated resources of a pod; an error names the pod."""
     try:
         claims = _claims_of(pod, cluster.claims)
         node = cluster.nodes.get(pod["spec"].get("nodeName", ""))
@@ -249,7 +249,7 @@ def is_preemptible(group: Object, priority_classes: Sequence[Object]) -> bool:
 
 
 def _priority(class_name: str, classes: Sequence[Object]) -> int:
-    """The value of the named class, else of the cluster's default class, else the system's default."""
+    """Return the value of the named class, else of the cluster's default class, else the system's default."""
     named = [each for each in classes if each["metadata"]["name"] == class_name]
     default = [each for each in classes if each.get("globalDefault")]
     found = named or default
@@ -257,12 +257,12 @@ def _priority(class_name: str, classes: Sequence[Object]) -> int:
 
 
 def _claims_of(pod: Object, claims: Mapping[tuple[str, str], Object]) -> list[Object]:
-    """The resource claims the pod refers to, those made from a template through its status."""
+    """Return the resource claims the pod refers to, those made from a template through its status."""
     made = {each["name"]: each.get("resourceClaimName") for each in pod["status"].get("resourceClaimStatuses") or ()}
     found = []
     for entry in pod["spec"].get("resourceClaims") or ():
         if entry["name"] in made and made[entry["name"]] is None:
-            continue  # the API server shows in this way that the entry needs no claim
+            continue  # the API server marks an entry that needs no claim in this way
         name = entry.get("resourceClaimName") or made.get(entry["name"])
         if name is None:
             raise PodResourcesError(f"resource claim {entry['name']} has not been made from its template yet")
@@ -314,7 +314,7 @@ class GroupMembers:
         return touched
 
     def of(self, group: Key) -> Iterator[kinds.Pod]:
-        """The pods of a group."""
+        """Yield the pods of a group."""
         return iter(self._pods.get(group, {}).values())
 
     def _group_of(self, pod: kinds.Pod | None) -> Key | None:
@@ -331,7 +331,7 @@ class GroupMembers:
 
 
 def _status_inputs(pod: kinds.Pod) -> tuple[object, ...]:
-    """The fields of a pod that its group's status depends on."""
+    """Return the fields of a pod that its group's status depends on."""
     status = pod.status
     return (
         status.phase,
@@ -344,12 +344,12 @@ def _status_inputs(pod: kinds.Pod) -> tuple[object, ...]:
 
 
 def _core_of(group: kinds.PodGroup) -> object:
-    """What the scheduler says of a semi-preemptible group."""
+    """Return what the scheduler reports about a semi-preemptible group."""
     return group.status.scheduling_state
 
 
 def _status_of(group: kinds.PodGroup) -> tuple[object, object]:
-    """The fields of a group's status that its status depends on."""
+    """Return the fields of a group's status that its status depends on."""
     status = group.status
     return (status.resources_status, status.phase, status.running, status.minimum), _core_of(group)
 
@@ -431,7 +431,7 @@ class PodGroupController:
         log.info("pod group status written", group=f"{key[0]}/{key[1]}", **wanted["resourcesStatus"])
 
     def _status(self, key: Key, group: kinds.PodGroup) -> Object:
-        """The fields of the group's status that this controller owns, our last write included."""
+        """Return the fields of the group's status that this controller owns, our last write included."""
         written = self._mutations.get(key)
         status = to_unstructured(group)["status"] if written is None else written.get("status") or {}
         own = {name: status[name] for name in ("phase", "running", "minimum") if name in status}

@@ -1,8 +1,7 @@
 """The queue controller: keeps the status of every Queue up to date, and exposes the metrics of queues.
 
-A queue sums the statuses of its direct children and of its own PodGroups. Sums climb the tree through the statuses
-themselves: a changed status enqueues the parent. Events are collected for two seconds, so no queue is written more
-often, however busy it is.
+A queue sums the statuses of its direct children and of its own PodGroups. A changed status enqueues the parent, so sums
+propagate to the root. Events are batched for two seconds, so no queue is written more often than that.
 
 Metrics have one row each and are computed from the watched queues at every scrape: a deleted queue, or one whose labels
 changed, leaves no series behind. Names and units are those that dashboards and time-based fair share expect: cores,
@@ -45,7 +44,7 @@ log = structlog.get_logger("queue-controller")
 def desired_status(
     queue: Object, queues: Sequence[Object], groups: Sequence[Object], ancestors: Collection[str] = ()
 ) -> Object:
-    """The status fields of the queue that this controller owns; empty lists are absent.
+    """Return the status fields of the queue that this controller owns; empty lists are absent.
 
     Of `queues` and `groups` only the queue's children and its own groups count. `ancestors` are the names of the queues
     above it: a child among them is part of a cycle, and its sum would grow without end.
@@ -61,7 +60,7 @@ def desired_status(
 
 
 class GroupTally:
-    """Counts of equal PodGroup statuses by queue: the sum of a queue without a visit to every group.
+    """Counts of equal PodGroup statuses by queue, to sum a queue without iterating over every group.
 
     Groups of one kind of workload have equal statuses, so ten thousand groups have a few dozen different ones; each
     enters the sum once, multiplied.
@@ -114,7 +113,7 @@ def _times(lists: Lists, count: int) -> Mapping[str, ResourceList]:
 
 
 def times(quantity: str | int | float, count: int) -> str:
-    """A quantity `count` times, in the same unit: 3 × 500m is 1500m, 2 × 1.5Gi is 3.0Gi."""
+    """Return a quantity `count` times, in the same unit: 3 × 500m is 1500m, 2 × 1.5Gi is 3.0Gi."""
     text = str(quantity)
     number = _NUMBER.match(text)
     if number is None:
@@ -124,7 +123,7 @@ def times(quantity: str | int | float, count: int) -> str:
 
 @dataclass(frozen=True)
 class QueueStatusSettings:
-    """How many queues are reconciled at once, and for how many seconds events are collected before a write."""
+    """The number of queues reconciled at once, and for how many seconds events are batched before a write."""
 
     workers: int = 4
     gather_seconds: float = 2.0
@@ -138,7 +137,7 @@ class Children:
         self._names: dict[str, set[str]] = {}
 
     def change(self, change: Change[kinds.Queue]) -> set[str]:
-        """Handle a change of a queue; returns its former and its present parent."""
+        """Handle a change of a queue; return its old and its new parent."""
         before = change.old.spec.parent_queue if change.old else ""
         after = "" if change.type is EventType.DELETED else change.object.spec.parent_queue
         if before != after:
@@ -148,7 +147,7 @@ class Children:
         return {parent for parent in (before, after) if parent}
 
     def of(self, queue: str) -> Iterable[str]:
-        """The names of a queue's children."""
+        """Yield the names of a queue's children."""
         return self._names.get(queue, ())
 
 
@@ -213,7 +212,7 @@ class QueueController:
         log.info("queue status written", queue=name, allocated=wanted.get("allocated"), children=len(children))
 
     def _ancestors(self, name: str) -> set[str]:
-        """The ancestors of a queue; in a cycle of parents the queue is among them itself."""
+        """Return the ancestors of a queue; in a cycle of parents the queue is among them itself."""
         found: set[str] = set()
         while (queue := self._queues.get(name)) is not None and queue.spec.parent_queue not in ("", *found):
             name = queue.spec.parent_queue
@@ -221,7 +220,7 @@ class QueueController:
         return found
 
     def _status(self, queue: kinds.Queue) -> Object:
-        """The fields of the status that this controller owns, our last write included."""
+        """Return the fields of the status that this controller owns, our last write included."""
         written = self._mutations.get(("", queue.metadata.name))
         status = to_unstructured(queue)["status"] if written is None else dict(written.get("status") or {})
         return {key: value for key, value in status.items() if key not in _OF_OTHERS}
@@ -297,13 +296,13 @@ ROWS = tuple(Metric(name, MetricKind.GAUGE, text, LABELS) for name, text, _ in T
 
 @dataclass(frozen=True)
 class QueueLabels:
-    """Further labels of the metrics: metric labels by queue label, and the defaults for missing ones."""
+    """Additional labels of the metrics: metric labels by queue label, and the defaults for missing ones."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
 
     def values(self, queue: kinds.Queue) -> dict[str, str]:
-        """The labels of a queue's series, by the metric's label; ordered by the queue's label."""
+        """Return the labels of a queue's series, by the metric's label; ordered by the queue's label."""
         own = queue.metadata.labels or {}
         return {self.names[key]: own.get(key, self.defaults.get(key, "")) for key in sorted(self.names)}
 
@@ -320,7 +319,7 @@ class QueueMetrics:
         self._metrics = Metrics([replace(row, labels=shown) for row in ROWS], namespace)
 
     def text(self) -> bytes:
-        """All series in the text format of Prometheus."""
+        """Return all series in the text format of Prometheus."""
         self._metrics.reset(*(name for name, _, _ in TABLE))
         for queue in self._queues():
             labels = self._series(queue)

@@ -1,7 +1,7 @@
-"""A cache of objects that this process just read or wrote, until a watch shows them.
+"""Caches of objects that this process just read or wrote, until a watch delivers them.
 
 `TTLCache` keeps values for a few seconds. `MutationCache` keeps the objects that the server returned for our writes, as
-client-go's mutation cache does: until the informer shows that version or a later one, they count as the state of the
+client-go's mutation cache does: until the informer delivers that version or a later one, they count as the state of the
 cluster, so nothing is written twice.
 """
 
@@ -23,9 +23,9 @@ V = TypeVar("V")
 
 
 class TTLCache(Generic[K, V]):
-    """Values by key, each for `seconds` unless put with another time; put on an event loop, whose timers drop them.
+    """Values by key, kept for `seconds` unless put with another time; needs a running event loop, whose timers evict.
 
-    What has expired goes within `seconds` also where nothing is put or got any more: a burst leaves nothing behind.
+    Expired values are evicted within `seconds` even if the cache is no longer used, so a burst leaves no memory behind.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = steady) -> None:
@@ -38,13 +38,13 @@ class TTLCache(Generic[K, V]):
         return len(self._entries)
 
     def put(self, key: K, value: V, seconds: float | None = None) -> None:
-        """Keep a value; `seconds` None means the usual time."""
+        """Keep a value; `seconds` None: the time given at construction."""
         self._entries[key] = self._clock() + (self._seconds if seconds is None else seconds), value
         if not self._sweeps:
             self._sweep_later()
 
     def get(self, key: K) -> V | None:
-        """The value, None if there is none or it has expired."""
+        """Return the value, None if there is none or it has expired."""
         entry = self._entries.get(key)
         return entry[1] if entry is not None and entry[0] > self._clock() else None
 
@@ -74,7 +74,7 @@ class MutationCache:
         self._written.put(key, written)
 
     def get(self, key: Key) -> Object | None:
-        """The object as we wrote it; None if the watch is as new."""
+        """Return the object as we wrote it; None if the watch has delivered this version or a later one."""
         return self._written.get(key)
 
     def drop(self, key: Key) -> None:

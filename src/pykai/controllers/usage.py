@@ -1,8 +1,8 @@
-"""Usage of the cluster over time, for time-based fair share: the fraction of it that each queue held in a window.
+"""Past usage for time-based fair share: the fraction of the cluster that each queue held in a window.
 
-`source_of(config)` connects to the database that `usageDBConfig` names, and a `UsageLister` keeps its newest answer:
-`lister.current` is what the scheduler passes to `ClusterCache.snapshot`. Usage is normalised: 1.0 is the whole cluster
-during the whole window.
+`source_of(config)` connects to the database that `usageDBConfig` names, and a `UsageLister` keeps its newest result:
+the scheduler passes `lister.current` to `ClusterCache.snapshot`. Usage is normalised: 1.0 is the whole cluster during
+the whole window.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pykai.observe.metrics import Metric, MetricKind, doubling
 
 
 def use_over_time(metric: str, config: UsageConfig, now: float) -> str | None:
-    """The Prometheus query for the sum of a metric over the window; None for an empty window."""
+    """Return the Prometheus query for the sum of a metric over the window; None for an empty window."""
     seconds = math.floor(window_seconds(config.window, now))
     if seconds <= 0:
         return None
@@ -35,7 +35,7 @@ def use_over_time(metric: str, config: UsageConfig, now: float) -> str | None:
 
 
 def decayed(metric: str, half_life: float | None, now: float) -> str:
-    """The metric with exponential decay: half its value for every half-life of age."""
+    """Return the metric with exponential decay: half its value for every half-life of age."""
     if half_life is None:
         return metric
     return f"(({metric}) * (0.5^(({math.floor(now)} - time()) / {half_life:.6f})))"
@@ -62,7 +62,7 @@ class HistorySource:
         self._records: list[UsageRecord] = []
 
     def append(self, record: UsageRecord) -> None:
-        """Add what the queues hold from a moment on."""
+        """Append the allocations of the queues from a time on."""
         self._records.append(record)
 
     async def usage(self, now: float) -> Mapping[str, Amounts]:
@@ -79,14 +79,14 @@ T = TypeVar("T")
 
 
 class UsageError(RuntimeError):
-    """Past usage could not be read; the text gives the answer of the database."""
+    """Past usage could not be read; the message has the response of the database."""
 
 
 class UsageSource(Protocol):
     """A database of past usage."""
 
     async def usage(self, now: float) -> QueueUsage:
-        """The usage of every queue in the window that ends at `now` (seconds since 1970); raises UsageError."""
+        """Return the usage of every queue in the window that ends at `now` (seconds since 1970); raises UsageError."""
         ...
 
 
@@ -127,7 +127,7 @@ class PrometheusSource:
         return {queue: _triple(shares) for queue, shares in found.items() if queue}
 
     async def _capacity(self, session: aiohttp.ClientSession, resource: str, now: float) -> float:
-        """The cluster's capacity over the window; 0 for an empty window."""
+        """Return the cluster's capacity over the window; 0 for an empty window."""
         metric = self._config.queries.capacity[resource]
         if use_over_time(metric, self._config, now) is None:
             return 0.0
@@ -149,7 +149,7 @@ class PrometheusSource:
 
 
 def _samples(body: bytes) -> list[_Sample]:
-    """The samples of an answer, which must be a vector."""
+    """Return the samples of an answer, which must be a vector."""
     answer = _decoded(body, _PrometheusAnswer)
     if answer.status != "success" or answer.data is None:
         raise UsageError(f"the query was refused: {answer.error or answer.status or 'no status'}")
@@ -170,7 +170,7 @@ def _triple(shares: Mapping[str, float]) -> tuple[float, float, float]:
 
 
 def source_of(config: UsageConfig, environ: Mapping[str, str] = os.environ) -> UsageSource:
-    """The source of a configuration; ValueError if its address is not in the environment."""
+    """Return the source of a configuration; ValueError if its address is not in the environment."""
     if config.client_type == "fake":
         return FakeSource()
     if config.client_type == "fake-with-history":
@@ -196,9 +196,9 @@ def _unobserved(milliseconds: float) -> None:
 
 
 class UsageLister:
-    """Polls a source and keeps its newest answer; `clock` gives seconds since 1970, `latency` gets milliseconds.
+    """Polls a source and keeps its newest result; `clock` returns seconds since 1970, `latency` gets milliseconds.
 
-    The scheduler never waits for the database. A stale answer still counts, with a warning: old shares are closer to
+    The scheduler never waits for the database. A stale result is still used, with a warning: old usage is closer to
     the truth than none.
     """
 
@@ -223,7 +223,7 @@ class UsageLister:
         self._loop: ReconcileLoop[str] = ReconcileLoop("usage", pace)
 
     def current(self) -> QueueUsage:
-        """The newest usage; empty before the first answer."""
+        """Return the newest usage; empty before the first answer."""
         if self.stale and not self._warned_stale:
             log.warning("usage data is stale", age_seconds=round(self._clock() - (self._fetched or 0.0)))
         self._warned_stale = self.stale

@@ -1,5 +1,5 @@
-"""The operator: Config and SchedulingShard objects in, the deployments of the whole system out.
+"""The operator: deploys the whole system from Config and SchedulingShard objects.
 
-`desired` is a pure function from what users ask for and what the cluster is like to the objects that should exist;
+`desired` is a pure function from these objects and the observed cluster to the objects that should exist;
 `controller` reconciles them and reports progress in status conditions.
 """

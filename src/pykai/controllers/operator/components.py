@@ -32,7 +32,7 @@ CERTIFICATE: Final = "tls.crt"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the API server finds a webhook, and the PEM authorities it may trust there."""
+    """The address at which the API server calls a webhook, and its CA bundle (PEM)."""
 
     namespace: str
     service: str
@@ -42,9 +42,9 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class PodScope:
-    """Which pods the pod webhooks see; `queue_label_key` None: those of all namespaces.
+    """Which pods the pod webhooks receive; `queue_label_key` None: those of all namespaces.
 
-    `guards_devices`: also pods that ask for no share of a GPU. `checks_resizes`: also resizes of pods.
+    `guards_devices`: also pods that request no share of a GPU. `checks_resizes`: also resizes of pods.
     """
 
     scheduler_name: str
@@ -58,11 +58,11 @@ class PodScope:
 
 @dataclass(frozen=True)
 class WebhookParts:
-    """What the webhook package contributes.
+    """Functions of the webhook package.
 
-    `issue(service, namespace, present)` gives what the Secret of a serving certificate should hold: `present` itself
-    while it serves. `pods`, `queues` and `pod_groups` give webhook configurations; `merged(wanted, live)` keeps what
-    others added to a live one.
+    `issue(service, namespace, present)` returns the data of a serving certificate's Secret: `present` itself while it
+    is valid. `pods`, `queues` and `pod_groups` return webhook configurations; `merged(wanted, live)` keeps the fields
+    that other clients added to a live one.
     """
 
     issue: Callable[[str, str, SecretData | None], SecretData]
@@ -73,14 +73,14 @@ class WebhookParts:
 
 
 def endpoint(service: str, port: int, installation: Installation) -> Endpoint:
-    """The endpoint of a component's webhook; its CA bundle is empty before there is a certificate."""
+    """Return the endpoint of a component's webhook; its CA bundle is empty before there is a certificate."""
     data = installation.facts.certificates.get(service) or {}
     authority = base64.b64decode(data.get(AUTHORITY) or data.get(CERTIFICATE) or "")
     return Endpoint(installation.config.namespace, service, port, authority)
 
 
 def scope(installation: Installation) -> PodScope:
-    """Which pods the pod webhooks are to see."""
+    """Return which pods the pod webhooks must receive."""
     config = installation.config
     key = config.shared.queue_label_key if config.admission.queue_label_selector else None
     return PodScope(
@@ -110,11 +110,11 @@ def _no_registration(installation: Installation, parts: WebhookParts) -> list[Ob
 
 @dataclass(frozen=True)
 class Component:
-    """A row: `title` names it in conditions, `name` its objects, `command` what `kai` runs.
+    """A component: `title` names it in conditions, `name` names its objects, `command` is the subcommand of `kai`.
 
-    `lease` is what its copies are elected by (empty: all work), `ports` are those of its Service (none: no Service),
-    `probe` the port of its health. `webhook_port` None: it serves no webhooks; `serves` says whether it is to,
-    `secret` holds its certificate, `register` gives the registrations.
+    `lease`: the Lease for leader election (empty: all replicas are active). `ports`: those of its Service (none: no
+    Service). `probe`: the port of its health probes. `webhook_port` None: it serves no webhooks; `serves`: whether
+    they are enabled, `secret`: the Secret of its certificate, `register`: returns the webhook registrations.
     """
 
     title: str
@@ -133,7 +133,7 @@ class Component:
     service_name: Callable[[Config], str] | None = None
 
     def service(self, config: Config) -> str:
-        """The name of its Service, which its certificate and the registrations of its webhooks carry."""
+        """Return the name of its Service, for which its certificate is issued and its webhooks are registered."""
         return self.name if self.service_name is None else self.service_name(config)
 
     def enabled(self, config: Config) -> bool:
@@ -145,7 +145,7 @@ class Component:
         return self.webhook_port is not None and self.enabled(config) and self.serves(config)
 
     def objects(self, installation: Installation, parts: WebhookParts) -> list[Object]:
-        """All its objects; none where it is switched off."""
+        """Return all its objects; none if it is disabled."""
         config = installation.config
         if not self.enabled(config):
             return []

@@ -1,7 +1,7 @@
-"""The status conditions of Config and SchedulingShard: how far the operator got and whether the system works.
+"""The status conditions of Config and SchedulingShard: progress of the operator and availability of the system.
 
-Pure. A condition is written anew only if its generation, status, reason or message changed, and its time of transition
-only if its status did.
+Pure. A condition is rewritten only if its generation, status, reason or message changed, and its lastTransitionTime
+only if its status changed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ READY: Final = "Ready"
 
 @dataclass(frozen=True)
 class Standing:
-    """What to report: lines about what is not deployed, not available, missing. No lines: all is well.
+    """The findings to report: lines about operands that are not deployed, not available or missing. No lines: ready.
 
-    `database`: what asking an external Prometheus gave: None where there is none, empty where it answered.
+    `database`: the result of probing an external Prometheus: None without one, empty if it answered, else the error.
     `remarks`: lines about settings without effect; they change no status.
     """
 
@@ -38,7 +38,7 @@ class Standing:
 
 
 def of_standing(standing: Standing) -> list[tuple[str, bool, str, str]]:
-    """The conditions of a standing as (type, status, reason, message)."""
+    """Return the conditions of a standing as (type, status, reason, message)."""
     available, reason, message = _availability(standing)
     completed = "\n".join(["Reconciliation completed successfully", *(f"note: {line}" for line in standing.remarks)])
     return [
@@ -64,12 +64,12 @@ def holds(item: Object, kind: str) -> bool:
 
 
 def underway() -> list[tuple[str, bool, str, str]]:
-    """The condition at the start of a generation."""
+    """Return the condition at the start of a generation."""
     return [(RECONCILING, True, "reconciling", "Reconciliation in progress")]
 
 
 def ignored(why: str) -> list[tuple[str, bool, str, str]]:
-    """The conditions of an object without effect."""
+    """Return the conditions of an object without effect."""
     return [(kind, False, "ignored", why) for kind in (RECONCILING, DEPLOYED, AVAILABLE, READY)]
 
 
@@ -91,7 +91,7 @@ def _fulfilled(missing: Sequence[str]) -> tuple[str, bool, str, str]:
 
 @dataclass(frozen=True)
 class ObservedAt:
-    """The generation that is spoken of, and the time in seconds since 1970."""
+    """The observed generation, and the time in seconds since 1970."""
 
     generation: int
     now: float
@@ -100,7 +100,7 @@ class ObservedAt:
 def merged(
     present: Sequence[Condition], rows: Sequence[tuple[str, bool, str, str]], moment: ObservedAt
 ) -> list[Condition] | None:
-    """The conditions to write; None where nothing changed. Conditions of other types stay as they are."""
+    """Return the conditions to write; None where nothing changed. Conditions of other types stay as they are."""
     before = {condition["type"]: condition for condition in present}
     after = dict(before)
     for kind, holds, reason, message in rows:
@@ -123,14 +123,14 @@ def _condition(old: Condition | None, row: tuple[str, str, str, str], moment: Ob
 
 @dataclass(frozen=True)
 class Presence:
-    """Which wanted objects are there: live objects by (kind, name), and why others could not be written."""
+    """The live objects by (kind, name), and why other wanted objects could not be written."""
 
     live: Mapping[tuple[str, str], Object]
     failures: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 def not_deployed(operands: Mapping[str, Sequence[Object]], presence: Presence) -> list[str]:
-    """A line for every operand of which an object is absent or could not be brought up to date."""
+    """Return a line for every operand of which an object is absent or could not be updated."""
     lines = []
     for title, objects in operands.items():
         keys = [_key(each) for each in objects]
@@ -143,7 +143,7 @@ def not_deployed(operands: Mapping[str, Sequence[Object]], presence: Presence) -
 
 
 def not_available(operands: Mapping[str, Sequence[Object]], presence: Presence) -> list[str]:
-    """A line for every workload that does not run as it should."""
+    """Return a line for every workload that is not fully available."""
     lines = []
     for title, objects in operands.items():
         for each in objects:
@@ -179,7 +179,7 @@ def _daemon_set_runs(live: Object) -> bool:
 
 
 def _current(live: Object) -> bool:
-    """Whether the status speaks of the newest spec."""
+    """Whether the status has observed the newest generation."""
     seen = (live.get("status") or {}).get("observedGeneration", 0)
     return bool(seen >= live["metadata"].get("generation", 0))
 

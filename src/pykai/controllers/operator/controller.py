@@ -36,7 +36,7 @@ from pykai.objects.config_kinds import Config
 
 
 class Certificates:
-    """What the Secrets of all webhook servers hold, or should."""
+    """The serving certificates of all webhook servers, as the data of their Secrets."""
 
     def __init__(self, writer: ObjectWriter, parts: WebhookParts) -> None:
         self._writer = writer
@@ -44,7 +44,7 @@ class Certificates:
         self._issued: dict[str, SecretData] = {}
 
     async def of(self, config: Config) -> tuple[dict[str, SecretData], frozenset[str]]:
-        """By Service, the data of its Secret; and the Services whose Secret is not ours."""
+        """Return the data of the Secret of each Service, and the Services whose Secret the operator does not own."""
         found: dict[str, SecretData] = {}
         provided = set()
         for row in COMPONENTS:
@@ -65,16 +65,16 @@ class Certificates:
 
 
 def _data(live: Object | None) -> SecretData | None:
-    """What one of our own Secrets holds; one that another operator made is not taken over."""
+    """Return the data of a Secret of ours; None for a Secret that another operator created."""
     if live is None or (live["metadata"].get("labels") or {}).get(names.MANAGED_BY_LABEL) != names.OPERATOR:
         return None
     return live.get("data")
 
 
 async def adopt_own_lease(api: Api, namespace: str) -> None:
-    """Make the operator's Deployment the owner of its lease; nothing to do where operators are not elected.
+    """Make the operator's Deployment the owner of its lease; do nothing without leader election.
 
-    Outside a cluster there is no Deployment, and the lease stays as the election made it.
+    Outside a cluster there is no Deployment, and the lease stays as leader election created it.
     """
     ref = LEASE.ref(names.OPERATOR_LEASE, namespace)
     lease = await _get(api, ref)
@@ -105,7 +105,7 @@ _RESYNC_SECONDS = 3600.0
 _UNREACHABLE_SECONDS = 1.0
 _CHECK: Final = "kai-webhook-check"
 _NOT_CALLED: Final = "failed calling webhook"
-"""What the API server says of a webhook that it could not ask; a webhook that refuses has answered."""
+"""The API server's message for a webhook that it could not call; a denial, in contrast, proves that it answered."""
 
 
 async def _unreachable(address: str, seconds: float) -> str:
@@ -114,7 +114,7 @@ async def _unreachable(address: str, seconds: float) -> str:
 
 @dataclass(frozen=True)
 class OperatorSettings:
-    """Where the operator is, the webhook package's part, how to reach a Prometheus and to probe components.
+    """The operator's environment, the functions of the webhook package, and how to probe Prometheus and components.
 
     `gather_seconds`: how long events are collected before a reconcile; `asked_seconds`: the shorter delay after a
     change of Config or a shard. `wall`: seconds since 1970.
@@ -160,7 +160,7 @@ class OperatorController:
 
     def _changed(self) -> None:
         asked = self._seen.asked()
-        if asked != self._asked:  # what failed may have been mended
+        if asked != self._asked:  # the user may have fixed what failed
             self._asked = asked
             self._loop.forget(_ALL)
             self._loop.add_after(_ALL, self._settings.asked_seconds)
@@ -232,7 +232,7 @@ class OperatorController:
         return _UNREACHABLE_SECONDS if unreachable else _RESYNC_SECONDS
 
     async def _unreachable(self, config: Object) -> list[str]:
-        """Lines about webhooks that the API server cannot call: it is asked by dry runs of what they validate."""
+        """Return lines about webhooks that the API server cannot call, found by dry runs of objects they validate."""
         lines = []
         for ref, body in _admitted_objects(read_config(config.get("spec") or {})):
             try:
@@ -282,9 +282,9 @@ class OperatorController:
 
 
 def _admitted_objects(config: Config) -> list[tuple[Ref, Object]]:
-    """An object of every kind that our webhooks validate, to be admitted and not stored.
+    """Return an object of every kind that our webhooks validate, for dry runs.
 
-    They pass over the system's own namespace, so the pod is one of the namespace of reservations.
+    The webhooks exclude the system's own namespace, so the pod is in the namespace of reservation pods.
     """
     namespace = config.binder.resource_reservation.namespace
     pod = {"schedulerName": config.shared.scheduler_name, "containers": [{"name": "main", "image": "none"}]}

@@ -1,7 +1,8 @@
 """The Deployment of a component, `kai <component>` with its flags in the one image, and the objects that go with it.
 
-Further replicas are elected. A component of which two must not work at once is stopped before its successor starts,
-elected or not: the pods that a change from one replica to several replaces know of no election.
+Several replicas use leader election. A component that must not run twice at once is stopped before its successor
+starts (strategy Recreate), with election or without: when replicas grow from one to several, the replaced pod does not
+take part in the election.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _WEIGHT = 100
 
 
 def affinity(installation: Installation, own: Object, labels: dict[str, str]) -> Object:
-    """Each part of the component's own affinity, else of the global one; copies keep apart unless either says how."""
+    """Return each part of the component's affinity, else of the global one; by default replicas repel each other."""
     general = installation.config.shared.affinity
     merged = {part: own.get(part) or general.get(part) for part in _PARTS}
     if not merged["podAntiAffinity"]:
@@ -37,9 +38,9 @@ def _apart(labels: dict[str, str], required: bool) -> Object:
 
 
 def container_security(installation: Installation) -> Object:
-    """The security context of containers: the one Config gives, else one that the restricted profile admits.
+    """Return the security context of containers: that of Config, else one that the restricted profile admits.
 
-    OpenShift chooses the user of a namespace's pods by itself and refuses any other.
+    OpenShift assigns the user of a namespace's pods and denies any other.
     """
     shared = installation.config.shared
     if shared.security_context:
@@ -70,7 +71,7 @@ RESOURCES: Final = {
     "scheduler": _resources(("250m", "512Mi"), ("2", "2Gi")),
     "numa-placement-exporter": _resources(("50m", "64Mi"), ("200m", "128Mi")),
 }
-"""By component, what its container asks for unless Config says; processor limits leave room for Python's start."""
+"""Default requests and limits by component; CPU limits allow for the start of Python."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ class DeploymentParts:
 
     `command` is the component, `ports` the container's ports by name; `probe_port` (0: none) answers `/readyz`
     and `/healthz`.
-    `alone`: two copies at work are wrong. `secret`: the Secret with its serving certificate.
-    `config_map`: the ConfigMap that it reads, and the folder to find it in.
+    `alone`: two copies must not run at once. `secret`: the Secret with its serving certificate.
+    `config_map`: the ConfigMap that it reads, and the directory where it is mounted.
     """
 
     name: str
@@ -99,7 +100,7 @@ class DeploymentParts:
 
     @property
     def pod_labels(self) -> dict[str, str]:
-        """The labels of its pods, by which it selects them."""
+        """Return the labels of its pods, by which it selects them."""
         return {names.APP_LABEL: self.name, **self.labels}
 
     @property
@@ -109,7 +110,7 @@ class DeploymentParts:
 
 
 def deployment(workload: DeploymentParts, installation: Installation) -> Object:
-    """The Deployment object."""
+    """Return the Deployment object."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -124,19 +125,22 @@ def deployment(workload: DeploymentParts, installation: Installation) -> Object:
 
 
 def _rolling(replicas: int) -> Object:
-    """One pod more, and of several one less; written out, because only what is ours goes when the strategy changes."""
+    """Surge by one pod, with one unavailable if there are several.
+
+    Stated in full, because a change of the strategy removes only fields that we own.
+    """
     return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1 if replicas > 1 else 0}}
 
 
 def pull_secrets(installation: Installation) -> list[Object]:
-    """The image pull secrets of pods, each once."""
+    """Return the image pull secrets of pods without duplicates."""
     shared = installation.config.shared
     named = [installation.environment.pull_secret, shared.images_pull_secret, *shared.additional_image_pull_secrets]
     return [{"name": name} for name in dict.fromkeys(named) if name]
 
 
 def container(workload: DeploymentParts, installation: Installation) -> Object:
-    """The container that runs the component."""
+    """Return the container that runs the component."""
     service = workload.service
     usual = RESOURCES.get(workload.command, USUAL_RESOURCES)
     parts = {
@@ -204,14 +208,14 @@ def _present(parts: Object) -> Object:
 
 
 def account(name: str, installation: Installation) -> Object:
-    """A service account."""
+    """Return a service account."""
     secrets = pull_secrets(installation)
     more: Object = {"imagePullSecrets": secrets} if secrets else {}
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}, **more}
 
 
 def service(name: str, selector: Mapping[str, str], ports: Sequence[PortSpec]) -> Object:
-    """A Service; an empty selector leaves its endpoints to others."""
+    """Return a Service; with an empty selector its endpoints are written elsewhere."""
     rows = [{"name": port.name, "port": port.port, "targetPort": port.target_port, "protocol": "TCP"} for port in ports]
     spec: Object = {"type": "ClusterIP", "ports": rows}
     return {
@@ -223,7 +227,7 @@ def service(name: str, selector: Mapping[str, str], ports: Sequence[PortSpec]) -
 
 
 def lease(name: str, workload: DeploymentParts) -> list[Object]:
-    """The Lease of elected replicas; it has no spec, because holder and times are theirs to write."""
+    """Return the Lease of elected replicas, without a spec: the replicas write holder and times."""
     if not workload.elected:
         return []
     metadata = {"name": name, "labels": workload.pod_labels}
@@ -231,7 +235,7 @@ def lease(name: str, workload: DeploymentParts) -> list[Object]:
 
 
 def budget(workload: DeploymentParts) -> list[Object]:
-    """A disruption budget, where there is more than one copy and one is asked for."""
+    """Return a PodDisruptionBudget if there are several replicas and the Config requests one."""
     asked = workload.service.pod_disruption_budget
     if workload.replicas <= 1 or not asked.enabled:
         return []
@@ -240,7 +244,7 @@ def budget(workload: DeploymentParts) -> list[Object]:
 
 
 def autoscaler(workload: DeploymentParts, asked: Autoscaler, installation: Installation) -> list[Object]:
-    """A vertical autoscaler, where one is asked for and the cluster knows them."""
+    """Return a VerticalPodAutoscaler if the Config requests one and the kind is installed."""
     if not asked.enabled or VPA_KIND not in installation.facts.installed:
         return []
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": workload.name}
@@ -250,7 +254,7 @@ def autoscaler(workload: DeploymentParts, asked: Autoscaler, installation: Insta
 
 
 def certificate(name: str, data: SecretData) -> Object:
-    """The Secret with a serving certificate."""
+    """Return the Secret with a serving certificate."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -1,9 +1,9 @@
-"""What should exist: the objects of every operand, from the Config, its shards and the observed cluster.
+"""The desired objects of every operand, from the Config, its shards and the observed cluster.
 
-Pure. Every object carries the label by which the operator finds it again, and the Config as its owner, so that garbage
-collection removes all of them with the Config, whether or not an operator runs. What a component would refuse at its
-start is refused here: the component would end, and with it what runs now. The components are above this package, so the
-operator gets functions that ask them (`Programs`).
+Pure. Every object carries the label by which the operator selects it, and the Config as its owner, so that garbage
+collection removes all of them with the Config, whether or not an operator runs. Settings that a component would reject
+at startup are rejected here, so that the running component is not replaced by one that exits. The components are above
+this package in the import order, so the operator gets their validation as functions (`Programs`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CONFINED = {
 
 
 def numa_exporter_objects(shards: Sequence[Shard], installation: Installation) -> list[Object]:
-    """Its objects; none where nothing needs it."""
+    """Return the objects of the NUMA exporter; none if nothing needs it."""
     if not _numa_exporter_enabled(shards, installation):
         return []
     return [deployments.account(NUMA_EXPORTER, installation), _daemon_set(installation)]
@@ -106,10 +106,10 @@ _CLUSTER_WIDE = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookCon
 
 @dataclass(frozen=True)
 class Wanted:
-    """The objects of each operand by its title, those of each shard by its name, and what stands in the way.
+    """The objects of each operand by title, those of each shard by name, and problems.
 
-    `missing`: lines about what the cluster lacks. `refused`: by shard, which of its fields is wrong and why.
-    `remarks`: by shard, lines about what it asks for in vain.
+    `missing`: lines about missing prerequisites of the cluster. `refused`: by shard, the invalid field and why.
+    `remarks`: by shard, lines about settings without effect.
     """
 
     operands: Mapping[str, Sequence[Object]]
@@ -119,13 +119,13 @@ class Wanted:
     remarks: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def all(self) -> Iterator[Object]:
-        """Every object."""
+        """Yield every object."""
         for objects in (*self.operands.values(), *self.shards.values()):
             yield from objects
 
 
 def desired(installation: Installation, specs: Mapping[str, Object], parts: WebhookParts, owner: Object) -> Wanted:
-    """All objects that should exist; `specs` are those of the shards by name, `owner` the reference to the Config."""
+    """Return all desired objects; `specs` are those of the shards by name, `owner` the reference to the Config."""
     config = installation.config
     shards, refused = _read(specs)
     operands = {row.title: row.objects(installation, parts) for row in COMPONENTS}
@@ -144,7 +144,7 @@ def desired(installation: Installation, specs: Mapping[str, Object], parts: Webh
 
 
 def _read(specs: Mapping[str, Object]) -> tuple[list[Shard], dict[str, str]]:
-    """The shards that can be read, and what is wrong with the others; of two for the same nodes the first counts."""
+    """Return the valid shards and the errors of the others; of two shards for the same nodes the first is used."""
     shards: dict[str, Shard] = {}
     refused: dict[str, str] = {}
     for name, spec in sorted(specs.items()):
@@ -162,7 +162,7 @@ def _read(specs: Mapping[str, Object]) -> tuple[list[Shard], dict[str, str]]:
 def _shard_objects(
     installation: Installation, shards: Sequence[Shard], refused: dict[str, str]
 ) -> dict[str, list[Object]]:
-    """The objects of each shard; one that is wrong is added to `refused` and keeps no other from running."""
+    """Return the objects of each shard; an invalid shard is added to `refused` and does not affect the others."""
     made: dict[str, list[Object]] = {}
     for shard in shards:
         try:
@@ -190,7 +190,7 @@ class _Stamp:
     owner: Object
 
     def on(self, item: Object) -> Object:
-        """The object, marked as ours."""
+        """Return the object with our label and owner."""
         metadata = item["metadata"]
         labels = {**(metadata.get("labels") or {}), names.MANAGED_BY_LABEL: names.OPERATOR}
         where = {} if item["kind"] in _CLUSTER_WIDE else {"namespace": self.namespace}
@@ -198,7 +198,7 @@ class _Stamp:
 
 
 def _accepts(*_: object) -> Sequence[str]:
-    """Accept everything without a remark."""
+    """Accept everything without remarks."""
     return ()
 
 
@@ -215,7 +215,7 @@ class Programs:
 
 
 def accepted(wanted: Wanted, programs: Programs) -> Wanted:
-    """The wanted objects without shards whose scheduler would not start; FieldError if another component would not."""
+    """Return the objects without shards whose scheduler would not start; FieldError if another component would not."""
     for title, objects in wanted.operands.items():
         for problem in _wrong_flags(objects, programs):
             raise FieldError(title, problem)
@@ -244,20 +244,20 @@ def _wrong_flags(objects: Sequence[Object], programs: Programs) -> Iterator[str]
 
 
 def _remarks_on(objects: Sequence[Object], programs: Programs) -> list[str]:
-    """The remarks on the configurations among the objects, all of which are valid."""
+    """Return the remarks on the configurations among the objects, all of which are valid."""
     found = _configurations(objects)
     return [_in_shard(line, document) for document in found for line in programs.configuration(document)]
 
 
 def _configurations(objects: Sequence[Object]) -> list[Object]:
-    """The configurations of schedulers among the objects."""
+    """Return the configurations of schedulers among the objects."""
     data = [item.get("data", {}) for item in objects if item["kind"] == "ConfigMap"]
     return [_document(files[FILE]) for files in data if FILE in files]
 
 
 @lru_cache(maxsize=64)
 def _document(text: str) -> Object:
-    """A configuration file; what a shard asks for hardly ever changes between two reconciles."""
+    """Return a parsed configuration file (cached: it rarely changes between two reconciles)."""
     return yaml.decode(text, type=Object)
 
 
@@ -265,7 +265,7 @@ _PLUGIN = re.compile(r"^tiers\[0\]\.plugins\[(\d+)\]")
 
 
 def _in_shard(line: str, document: Object) -> str:
-    """A line about the configuration file as one about the shard."""
+    """Rewrite a line about the configuration file as one about the shard."""
     plugin = _PLUGIN.match(line)
     if plugin is None:
         return f"spec.{line}"
@@ -274,7 +274,7 @@ def _in_shard(line: str, document: Object) -> str:
 
 
 def _containers(item: Object) -> list[Object]:
-    """The containers of a workload that run a component of ours."""
+    """Return the containers of a workload that run a component of pykai."""
     template = (item.get("spec") or {}).get("template") or {}
     found = (template.get("spec") or {}).get("containers") or []
     return [container for container in found if (container.get("command") or [""])[0] == "kai"]

@@ -1,7 +1,7 @@
-"""The flags of every component. Flags without a setting are absent, because the component has the default.
+"""The flags of every component. Flags without a setting are omitted, so that the component's default applies.
 
-`changed` merges overrides into tables of plugins and actions, for the scheduler and the binder alike: `enabled` and
-`priority` one by one, `arguments` as a whole. A name that no table has is enabled with priority 0.
+`changed` merges overrides into tables of plugins and actions of scheduler and binder: `enabled` and `priority` field by
+field, `arguments` as a whole. An override of an unknown name adds it with priority 0, enabled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pykai.objects.config_kinds import ClientLimits, Config, Override
 
 @dataclass(frozen=True)
 class PolicyRow:
-    """A plugin or an action, complete."""
+    """The complete settings of a plugin or action."""
 
     enabled: bool
     priority: int
@@ -31,7 +31,7 @@ UNKNOWN = PolicyRow(True, 0, {})
 
 
 def changed(usual: Mapping[str, PolicyRow], changes: Mapping[str, Override]) -> dict[str, PolicyRow]:
-    """The table after the changes."""
+    """Return the table with the overrides applied."""
     return {**usual, **{name: _row(usual.get(name, UNKNOWN), change) for name, change in changes.items()}}
 
 
@@ -44,7 +44,7 @@ def _row(row: PolicyRow, change: Override) -> PolicyRow:
 
 
 def in_order(rows: Mapping[str, PolicyRow]) -> list[tuple[str, PolicyRow]]:
-    """The enabled ones: higher priority first, then by name."""
+    """Return the enabled rows: higher priority first, then by name."""
     return sorted(
         ((name, row) for name, row in rows.items() if row.enabled), key=lambda item: (-item[1].priority, item[0])
     )
@@ -55,7 +55,7 @@ BIND_SECONDS: Final = 120
 
 
 def sharing_mode(config: Config) -> str:
-    """How pods share GPUs; without a mode the plugin of HAMi-core or the older switch of admission say."""
+    """Return how pods share GPUs; if no mode is set, the HAMi-core plugin or the older admission setting decide."""
     if config.shared.gpu_sharing_mode:
         return config.shared.gpu_sharing_mode
     hami = config.binder.plugins.get(HAMI_CORE)
@@ -65,12 +65,12 @@ def sharing_mode(config: Config) -> str:
 
 
 def shares_by_config_map(config: Config) -> bool:
-    """Whether admission and binder connect pods that share GPUs to ConfigMaps; the older switch goes before."""
+    """Whether admission and binder connect pods that share GPUs to ConfigMaps; the older setting takes precedence."""
     return config.admission.gpu_sharing or sharing_mode(config) in (names.NON_MEMORY_ENFORCED, names.HAMI_CORE)
 
 
 def binder_plugins(config: Config, facts: Facts) -> dict[str, Object]:
-    """Every plugin with `enabled`, `priority` and `arguments`, as the binder's flag takes them."""
+    """Return every plugin with `enabled`, `priority` and `arguments`, in the format of the binder's flag."""
     binder, mode = config.binder, sharing_mode(config)
     seconds = str(binder.volume_binding_timeout_seconds or BIND_SECONDS)
     cdi = facts.cdi if binder.cdi_enabled is None else binder.cdi_enabled
@@ -94,7 +94,7 @@ RUNTIME_CLASS = "nvidia"
 
 
 def flags(given: Given) -> list[str]:
-    """`--name=value` for every flag that is not None, in order; maps become JSON."""
+    """Return `--name=value` for every flag that is not None, in order; maps become JSON."""
     return [f"--{name}={_text(value)}" for name, value in given.items() if value is not None]
 
 
@@ -122,7 +122,7 @@ def _pairs(labels: Mapping[str, str]) -> str | None:
 
 
 def pod_grouper(installation: Installation) -> list[str]:
-    """Of `kai podgrouper`."""
+    """Return the flags of `kai podgrouper`."""
     own, shared = installation.config.pod_grouper, installation.config.shared
     name, namespace = own.args.default_priorities_config_map_name, own.args.default_priorities_config_map_namespace
     both = bool(name and namespace)
@@ -148,7 +148,7 @@ def pod_grouper(installation: Installation) -> list[str]:
 
 
 def binder(installation: Installation) -> list[str]:
-    """Of `kai binder`; its plugins are complete, so that what runs can be read from the flags."""
+    """Return the flags of `kai binder`; they state all plugin settings, so that the flags show what runs."""
     own, shared = installation.config.binder, installation.config.shared
     reservation = own.resource_reservation
     security = reservation.reservation_container_security_context or container_security(installation)
@@ -179,7 +179,7 @@ def binder(installation: Installation) -> list[str]:
 
 
 def admission(installation: Installation) -> list[str]:
-    """Of `kai admission`."""
+    """Return the flags of `kai admission`."""
     own = installation.config.admission
     older, fraction = own.gpu_pod_runtime_class_name, own.gpu_fraction_runtime_class_name
     if installation.facts.nri:  # containers get their devices whatever their runtime class
@@ -209,7 +209,7 @@ def admission(installation: Installation) -> list[str]:
 
 
 def queue_controller(installation: Installation) -> list[str]:
-    """Of `kai queue-controller`."""
+    """Return the flags of `kai queue-controller`."""
     own = installation.config.queue_controller
     return flags(
         {
@@ -228,7 +228,7 @@ def queue_controller(installation: Installation) -> list[str]:
 
 
 def pod_group_controller(installation: Installation) -> list[str]:
-    """Of `kai podgroup-controller`."""
+    """Return the flags of `kai podgroup-controller`."""
     own = installation.config.pod_group_controller
     return flags(
         {
@@ -244,7 +244,7 @@ def pod_group_controller(installation: Installation) -> list[str]:
 
 
 def node_scale_adjuster(installation: Installation) -> list[str]:
-    """Of `kai node-scale-adjuster`."""
+    """Return the flags of `kai node-scale-adjuster`."""
     own = installation.config.node_scale_adjuster
     return flags(
         {

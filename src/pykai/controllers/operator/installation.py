@@ -1,14 +1,14 @@
-"""Everything that the desired objects depend on, as one value: Config, operator environment, observed cluster.
+"""The input of the desired objects as one value: Config, operator environment, observed cluster.
 
-All components are one image; reservation and scaling pods have one each, built from the same file. Charts and Configs
-written for KAI carry the names of its images, and the schema of Config fills them in: they all stand for ours.
+All components share one image; reservation and scaling pods have one each, built from the same file. Charts and Configs
+written for KAI use the names of its images, which are also the schema's defaults: all of them map to our images.
 
-Config and SchedulingShard come complete with the defaults of their schemas. The API server applies defaults only inside
-parts that are present. Here absent parts are created first, so that a spec of `{}` comes out complete. A component
-without `vpa` has the global one.
+Config and SchedulingShard are read with the defaults of their schemas. The API server applies defaults only inside
+objects that are present; here absent objects are created first, so that a spec of `{}` becomes complete. A component
+without `vpa` uses the global one.
 
-Topologies of Kueue are taken over before a new version starts. A topology that exists is never changed: from the first
-copy on it belongs to its administrator.
+Kueue's Topologies are copied before a new version starts. An existing Topology is never changed: after the first copy
+its administrator owns it.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ IMAGE_ALIASES: Final = {"resourcereservation": RESERVATION, "scalingpod": SCALIN
 
 
 def image_reference(image: ImageSpec, environment: OperatorEnvironment) -> str:
-    """`repository/name:tag`, with the operator's own parts where the image does not say."""
+    """Return `repository/name:tag`; parts that the image does not state come from the operator's environment."""
     name = environment.image if image.name in COMPONENT_IMAGES else IMAGE_ALIASES.get(image.name, image.name)
     return f"{image.repository or environment.registry}/{name}:{image.tag or environment.tag}"
 
 
 SecretData = Mapping[str, str]
-"""What a Secret holds: base64 by file name."""
+"""The data of a Secret: base64 by file name."""
 
 VPA_KIND = "verticalpodautoscalers.autoscaling.k8s.io"
 PROMETHEUS_KIND = "prometheuses.monitoring.coreos.com"
@@ -67,7 +67,7 @@ MONITOR_KIND = "servicemonitors.monitoring.coreos.com"
 
 @dataclass(frozen=True)
 class OperatorEnvironment:
-    """What the operator knows of itself: its namespace, and where images come from unless Config says otherwise."""
+    """The operator's own environment: its namespace, and the default registry and tag of images."""
 
     namespace: str = names.SYSTEM_NAMESPACE
     registry: str = "registry/local/kai-scheduler"
@@ -87,12 +87,12 @@ class Leader:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the cluster is like.
+    """The observed cluster.
 
-    `installed`: which of the optional kinds exist, as `plural.group`. `certificates`: by Service, what its Secret holds
-    or is to hold; the Secrets of `provided` are not ours. `leaders`: by the name of the lease. `database`: the
-    Prometheus object we made, if it is there. `now`: seconds since 1970. `nri`: the GPU operator gives containers their
-    devices by its NRI plugin. `fractions`: why GPUs cannot be shared in the mode NvFractions, empty where they can.
+    `installed`: which of the optional kinds exist, as `plural.group`. `certificates`: by Service, the present or wanted
+    data of its Secret; `provided`: Services whose Secret the administrator supplies. `leaders`: by name of the lease.
+    `database`: the Prometheus object we created, if it exists. `now`: seconds since 1970. `nri`: the GPU operator
+    injects devices with its NRI plugin. `fractions`: why GPUs cannot be shared in mode NvFractions, empty if they can.
     """
 
     fake_gpu_nodes: bool = False
@@ -109,14 +109,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Installation:
-    """What the objects are made from."""
+    """The input from which the objects are generated."""
 
     config: Config
     environment: OperatorEnvironment = OperatorEnvironment()
     facts: Facts = field(default_factory=Facts)
 
     def replicas(self, own: int | None) -> int:
-        """How many copies of a component run: its own number, else the global one, else one."""
+        """Return the replicas of a component: its own number, else the global one, else one."""
         if own is not None:
             return own
         return 1 if self.config.shared.replica_count is None else self.config.shared.replica_count
@@ -128,11 +128,11 @@ _WITH_AUTOSCALER = tuple(
     name for name, part in CONFIG.spec["properties"].items() if "vpa" in part.get("properties", {}) and name != "global"
 )
 _AS_WRITTEN = ("usageDBConfig", "scenarioSearchBudgets")
-"""Fields of a shard that the scheduler reads: they are passed on without defaults."""
+"""Fields of a shard that are passed to the scheduler without defaults."""
 
 
 def read_config(spec: Object) -> Config:
-    """A Config's spec with all defaults; FieldError names the wrong field."""
+    """Return a Config's spec with all defaults; FieldError names the wrong field."""
     config = converted(with_defaults(_with_global_autoscaler(spec), CONFIG.spec), Config, "spec")
     name = config.shared.scheduler_name
     if not is_subdomain(name):
@@ -162,14 +162,14 @@ class Shard(Struct, frozen=True):
 
 
 def read_shard(name: str, spec: Object) -> Shard:
-    """A SchedulingShard with all defaults; FieldError names the wrong field."""
+    """Return a SchedulingShard with all defaults; FieldError names the wrong field."""
     complete = {key: part for key, part in with_defaults(spec, SHARD.spec).items() if key not in _AS_WRITTEN}
     as_written = {key: spec[key] for key in _AS_WRITTEN if spec.get(key) is not None}
     return Shard(name, converted({**complete, **as_written}, ShardSpec, "spec"))
 
 
 def with_defaults(value: Any, schema: Schema) -> Any:
-    """The value with every default of the schema; absent objects with fields of their own are created."""
+    """Return the value with every default of the schema; absent objects with fields of their own are created."""
     if not isinstance(value, dict):
         return value
     known = schema.get("properties") or {}
@@ -196,7 +196,7 @@ log = structlog.get_logger("upgrade")
 
 
 async def topologies(api: Api) -> list[str]:
-    """Copy the topologies of Kueue that have no namesake here; returns the names of the copies."""
+    """Copy Kueue's Topologies that have no Topology of the same name here; return the names of the copies."""
     copied = []
     for found in await _kueue_topologies(api):
         name = found["metadata"]["name"]
@@ -212,7 +212,7 @@ async def topologies(api: Api) -> list[str]:
 
 
 async def _kueue_topologies(api: Api) -> list[Object]:
-    """Those of the version the cluster stores; none where Kueue is not installed."""
+    """Return Kueue's Topologies in the version the cluster stores; none if Kueue is not installed."""
     try:
         definition = await api.get(CRD.ref(KUEUE.qualified), Object)
     except NotFound:

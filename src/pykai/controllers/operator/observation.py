@@ -44,7 +44,7 @@ FRACTIONING: Final = (
     Resource("gpu-fractioning.kai.scheduler", "v1alpha1", "gpufractioningconfigs", "GpuFractioningConfig", False),
     Resource("gpu-sharing.kai.scheduler", "v1alpha1", "gpusharingconfigs", "GpuSharingConfig", False),
 )
-"""The readiness of GPU sharing in the mode NvFractions, the older kind last; its object is called `default`."""
+"""The kinds that report readiness of mode NvFractions, the older one last; the object's name is `default`."""
 _FRACTIONING_NAME = "default"
 
 OPTIONAL: Final = (VPA, PROMETHEUS, MONITOR)
@@ -91,7 +91,7 @@ def ours(live: Object) -> bool:
 
 
 class Observation:
-    """The watches of the operator; `changed` is called when something happened that may matter."""
+    """The watches of the operator; subscribers are called after relevant changes."""
 
     def __init__(self, watches: InformerFactory, namespace: str) -> None:
         here = Selection(namespace=namespace, labels=_OURS)
@@ -112,12 +112,12 @@ class Observation:
         self._namespace = namespace
 
     async def synced(self) -> None:
-        """Return when everything has been seen once."""
+        """Return when all informers have synced."""
         for watch in self._all():
             await watch.synced()
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` from now on; returns the way out."""
+        """Call `changed` after relevant changes; return a function that unsubscribes."""
 
         def notify(change: Change[Object]) -> None:
             if _matters(change):
@@ -132,56 +132,56 @@ class Observation:
         return end
 
     def config(self) -> Object | None:
-        """The one Config that counts; None where there is none."""
+        """Return the Config that is reconciled; None if there is none."""
         return self._configs.get(names.CONFIG_NAME)
 
     def other_configs(self) -> list[Object]:
-        """The Configs that do not count."""
+        """Return the Configs of other names, which have no effect."""
         return [item for key, item in self._configs.items() if key[1] != names.CONFIG_NAME]
 
     def shards(self) -> dict[str, Object]:
-        """All shards by name, without deleted ones."""
+        """Return all shards by name, without deleted ones."""
         return {key[1]: shard for key, shard in self._shards.items() if not shard["metadata"].get("deletionTimestamp")}
 
     def asked(self) -> dict[tuple[str, str], Any]:
-        """The generations of Config and shards, by uid and name: what they ask for is the same as long as these are."""
+        """Return the generations of Config and shards, by uid and name: they change if and only if a spec does."""
         found = [item["metadata"] for watch in (self._configs, self._shards) for _, item in watch.items()]
         return {(meta["uid"], meta["name"]): meta.get("generation") for meta in found}
 
     def own(self) -> Iterator[tuple[Resource, Object]]:
-        """All our objects."""
+        """Yield all our objects."""
         for resource, watch in self._own.items():
             for _, item in list(watch.items()):
                 if ours(item):
                     yield resource, item
 
     def find(self, resource: Resource, name: str) -> Object | None:
-        """One of our objects, None where it is not there."""
+        """Return one of our objects, None if it does not exist."""
         return self._own[resource].get(name, self._namespace if resource.namespaced else "")
 
     def installed(self) -> frozenset[str]:
-        """Which optional kinds the cluster knows."""
+        """Return which optional kinds are installed."""
         return frozenset(kind.qualified for kind in OPTIONAL if self._definitions.get(kind.qualified) is not None)
 
     def database(self) -> Object | None:
-        """The Prometheus we made."""
+        """Return the Prometheus object we created; None without one."""
         return next((item for _, item in self._own[PROMETHEUS].items()), None)
 
     def fake_gpu_nodes(self) -> bool:
-        """Whether some nodes only pretend to have GPUs."""
+        """Whether some nodes have simulated GPUs."""
         return len(self._fake_nodes) > 0
 
     def cdi(self) -> bool:
-        """Whether the GPU operator names devices by CDI."""
+        """Whether the GPU operator injects devices through CDI."""
         return any(uses_cdi(policy) for _, policy in self._policies.items())
 
     def nri(self) -> bool:
-        """Whether the GPU operator gives containers their devices by its NRI plugin."""
+        """Whether the GPU operator injects devices with its NRI plugin."""
         specs = [policy.get("spec") or {} for _, policy in self._policies.items()]
         return any((spec.get("cdi") or {}).get("nriPluginEnabled") is True for spec in specs)
 
     def fractions_not_ready(self) -> str:
-        """Why GPUs cannot be shared in the mode NvFractions; empty where they can."""
+        """Return why GPUs cannot be shared in mode NvFractions; empty if they can."""
         found = [each for watch in self._fractioning if (each := watch.get(_FRACTIONING_NAME)) is not None]
         reasons = [fractions_not_ready(each) for each in found]
         if not reasons:
@@ -189,7 +189,7 @@ class Observation:
         return "" if "" in reasons else reasons[0]
 
     def leaders(self) -> Mapping[str, Leader]:
-        """The holder of each lease, if it is a reachable scheduler pod."""
+        """Return the holder of each lease, if it is a reachable scheduler pod."""
         found = {key[1]: self._leader(lease) for key, lease in self._own[LEASE].items()}
         return {name: leader for name, leader in found.items() if leader is not None}
 
@@ -207,7 +207,7 @@ class Observation:
 
 
 def uses_cdi(policy: Object) -> bool:
-    """Whether a ClusterPolicy turns CDI on for all pods: by itself since v25.10.0, before if it is the default."""
+    """Whether a ClusterPolicy uses CDI for all pods: since v25.10.0 `enabled` suffices, before also `default`."""
     cdi = (policy.get("spec") or {}).get("cdi") or {}
     if not cdi.get("enabled"):
         return False
@@ -218,7 +218,7 @@ def uses_cdi(policy: Object) -> bool:
 
 
 def fractions_not_ready(item: Object) -> str:
-    """Why an object that reports readiness does not report it; empty where it does."""
+    """Return why an object does not report readiness; empty if it does."""
     rows = (item.get("status") or {}).get("conditions")
     if not rows:
         return f"{item['kind']} {_FRACTIONING_NAME}: conditions not found"
@@ -235,17 +235,17 @@ _READY_FIELDS = {"Ready": "status", "reason": "reason", "message": "message"}
 
 
 def _holder(lease: Object) -> str:
-    """The name of the pod that holds a lease."""
+    """Return the name of the pod that holds a lease."""
     return str((lease.get("spec") or {}).get("holderIdentity") or "").partition("_")[0]
 
 
 def _election(lease: Object) -> tuple[str, Any]:
-    """The relevant fields of a lease: its holder and its owners."""
+    """Return the relevant fields of a lease: its holder and its owners."""
     return _holder(lease), lease["metadata"].get("ownerReferences")
 
 
 def _matters(change: Change[Object]) -> bool:
-    """A lease that was only renewed does not, and neither does our own status."""
+    """Whether a change is relevant: not a mere renewal of a lease, and not a write of our own status."""
     if change.type is not EventType.MODIFIED or change.old is None:
         return True
     if change.object["kind"] == LEASE.kind:

@@ -1,7 +1,7 @@
 """The database of past usage: our own Prometheus through its operator, or an external one with a health probe.
 
-Our own is not deleted the moment it is switched off, because the past shares of all queues go with it: it gets a
-timestamp and is deleted when its data would have expired anyway.
+Our own is not deleted as soon as it is disabled, because it holds the past usage of all queues: it is annotated with a
+timestamp and deleted when its data would have expired anyway.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pykai.objects.config_kinds import HealthProbe, PortSpec, PrometheusSpec
 from pykai.objects.units import parse_timestamp, rfc3339
 
 Ping = Callable[[str, float], Awaitable[str]]
-"""(address, seconds to wait) -> what went wrong, empty if it answered."""
+"""(address, timeout in seconds) -> error, empty if it answered."""
 
 
 BACKOFF = Backoff(initial=1.0, maximum=10.0)
 
 
 class PrometheusProbe:
-    """`outcome` is what the last look gave: None before the first and without a target, empty when all is well."""
+    """Probes an external Prometheus. `outcome`: the last error; empty: healthy, None: no target or not probed yet."""
 
     def __init__(self, ping: Ping, changed: Callable[[], None]) -> None:
         self.outcome: str | None = None
@@ -36,7 +36,7 @@ class PrometheusProbe:
         self._aimed = asyncio.Event()
 
     def aim(self, asked: PrometheusSpec | None) -> None:
-        """Look after this one from now on; None, or one that is ours, ends it."""
+        """Probe this Prometheus from now on; None, or one without an external address, stops probing."""
         external = asked is not None and asked.enabled and asked.external_prometheus_url
         target = (asked.external_prometheus_url, asked.external_prometheus_health_probe) if asked and external else None
         if target != self._target:
@@ -44,7 +44,7 @@ class PrometheusProbe:
             self._aimed.set()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Probe until cancelled."""
         while True:
             target = self._target
             self._aimed.clear()
@@ -56,7 +56,7 @@ class PrometheusProbe:
             await self._rest(target[1].interval if target else None)
 
     async def _probe(self, url: str, how: HealthProbe) -> str:
-        """What went wrong after all attempts."""
+        """Return the error after all attempts; empty if one succeeded."""
         outcome = ""
         for attempt in range(1, max(how.max_retries, 1) + 1):
             outcome = await self._ping(f"{url.rstrip('/')}/api/v1/status/config", how.timeout)
@@ -82,7 +82,7 @@ _USUAL_RETENTION = 30 * 86400.0
 
 
 def missing_prometheus(installation: Installation) -> list[str]:
-    """What the cluster lacks for what is asked for."""
+    """Return lines about missing kinds that the requested Prometheus needs."""
     asked = installation.config.prometheus
     kind = MONITOR_KIND if asked.external_prometheus_url else PROMETHEUS_KIND
     return (
@@ -93,7 +93,7 @@ def missing_prometheus(installation: Installation) -> list[str]:
 
 
 def prometheus_objects(installation: Installation) -> list[Object]:
-    """Its objects; nothing that the cluster does not know."""
+    """Return the objects of Prometheus, of installed kinds only."""
     asked = installation.config.prometheus
     installed = installation.facts.installed
     monitors = _monitors(installation) if asked.service_monitor.enabled and MONITOR_KIND in installed else []
@@ -107,7 +107,7 @@ def prometheus_objects(installation: Installation) -> list[Object]:
 
 
 def retention_seconds(live: Object) -> float:
-    """How long a database keeps what it holds; 30 days where it does not say, or not in a way we can read."""
+    """Return the retention of a Prometheus in seconds; 30 days if it states none or an unreadable one."""
     try:
         return units.parse_long_duration(str((live.get("spec") or {}).get("retention") or ""))
     except units.DurationError:
@@ -115,7 +115,7 @@ def retention_seconds(live: Object) -> float:
 
 
 def _parting(installation: Installation) -> list[Object]:
-    """What is left of a database that was switched off."""
+    """Return the objects of a disabled Prometheus: it and its access until its data has expired, then none."""
     live = installation.facts.database
     if live is None:
         return []

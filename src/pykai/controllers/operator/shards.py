@@ -1,8 +1,8 @@
 """The objects of one shard: a scheduler with its configuration and the Service of its metrics.
 
-The pods of all shards carry `app=kai-scheduler`, by which users find them, and their shard in a label of its own. Of
-several replicas only the leader schedules, so the Service of the metrics then has no selector, and its one endpoint is
-the holder of the lease. What the scheduler would refuse at its start is refused here, with the field.
+The pods of all shards carry `app=kai-scheduler`, by which users select them, and a label with their shard. Of several
+replicas only the leader schedules, so the metrics Service then has no selector, and its only endpoint is the holder of
+the lease. Settings that the scheduler would reject at startup are rejected here, with the name of the field.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ _SPREADING = ("gpuspread",)
 
 
 def plugins(spec: ShardSpec) -> dict[str, PolicyRow]:
-    """Every plugin the shard knows, complete."""
+    """Return the settings of every plugin of the shard."""
     packs = spec.placement_strategy.gpu != SPREAD
     off = (
         "imagelocality",
@@ -122,14 +122,14 @@ def plugins(spec: ShardSpec) -> dict[str, PolicyRow]:
 
 
 def actions(spec: ShardSpec) -> dict[str, PolicyRow]:
-    """Every action the shard knows, complete; work that is to be spread is not packed together again."""
+    """Return the settings of every action of the shard; the spread strategy disables consolidation."""
     spreads = SPREAD in (spec.placement_strategy.gpu, spec.placement_strategy.cpu)
     usual = {name: PolicyRow(not (spreads and name == "consolidation"), at, {}) for name, at in ACTIONS.items()}
     return changed(usual, spec.actions)
 
 
 def scheduler_config(shard: Shard, installation: Installation) -> Object:
-    """The configuration as the scheduler reads it; FieldError names the field of the shard that is wrong."""
+    """Return the scheduler's configuration; FieldError names the invalid field of the shard."""
     spec = shard.spec
     rows = [_plugin_entry(name, row) for name, row in in_order(plugins(spec))]
     names = [name for name, _ in in_order(actions(spec))]
@@ -153,12 +153,12 @@ def scheduler_config(shard: Shard, installation: Installation) -> Object:
 
 
 def scheduler_config_text(shard: Shard, installation: Installation) -> str:
-    """The configuration file."""
+    """Return the configuration file."""
     return yaml.encode(scheduler_config(shard, installation)).decode()
 
 
 def usage_database(spec: ShardSpec, installation: Installation) -> Object | None:
-    """Where past use is read from; a Prometheus without address is ours, or the one Config names."""
+    """Return the database of past usage; a Prometheus without an address is ours, or the one that Config names."""
     asked = spec.usage_db_config
     if not asked or asked.get("clientType") != "prometheus":
         return asked
@@ -205,7 +205,7 @@ VERSION: Final = "configMapVersion"
 
 
 def shard_objects(shard: Shard, installation: Installation) -> list[Object]:
-    """All objects of the shard; FieldError names the field of it that is wrong."""
+    """Return all objects of the shard; FieldError names its invalid field."""
     config = installation.config
     if config.scheduler.service.enabled is False:
         return []
@@ -222,12 +222,12 @@ def shard_objects(shard: Shard, installation: Installation) -> list[Object]:
 
 
 def scheduler_name(shard: Shard, installation: Installation) -> str:
-    """The name of the shard's objects."""
+    """Return the name of the shard's objects."""
     return f"{installation.config.shared.scheduler_name}-{shard.name}"
 
 
 def lease_of(shard: Shard, scheduler_name: str) -> str:
-    """The lease for which the shard's replicas are elected; the shard's own flags go before what it and Config say."""
+    """Return the Lease of the shard's replicas; the shard's flags override its other fields and Config."""
     given = shard.spec.args
     pool = given.get("partition-label-value", shard.spec.partition_label_value)
     name = given.get("scheduler-name", scheduler_name)
@@ -255,7 +255,7 @@ def _workload(shard: Shard, installation: Installation, text: str) -> Deployment
 
 
 def _scheduler_flags(shard: Shard, installation: Installation) -> list[str]:
-    """The flags we set, then the shard's own, which go before them because they come later."""
+    """Return the flags we set, then the shard's own, which override them because the last value of a flag wins."""
     config = installation.config
     for name in shard.spec.args:
         if name not in SCHEDULER_FLAGS:

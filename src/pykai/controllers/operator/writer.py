@@ -1,9 +1,9 @@
-"""Writes of the operator: apply objects that differ, delete unwanted ones, leave foreign objects alone.
+"""Writes of the operator: apply objects that differ, delete unwanted ones, never touch objects of other owners.
 
-A live object agrees if every field that we set has our value; fields of the server or of others do not count. Fields
-that we no longer set are noticed by a fingerprint of the whole wanted object in an annotation. A lease is deleted last,
-because remaining pods need it while the others are replaced. The old objects of a shard stay until its new ones are
-written.
+A live object agrees if every field that we set has our value; fields of the server or of other clients are ignored.
+Fields that we no longer set are detected by a fingerprint of the whole wanted object in an annotation. A lease is
+deleted last, because remaining pods need it while the others are replaced. The old objects of a shard stay until its
+new ones are written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FOR_LIFE: Final = {
 
 
 def fingerprinted(wanted: Object) -> Object:
-    """The wanted object with its fingerprint."""
+    """Return the wanted object with its fingerprint."""
     text = json.dumps(wanted, sort_keys=True, separators=(",", ":"))
     print_ = hashlib.sha256(text.encode()).hexdigest()[:16]
     metadata = wanted["metadata"]
@@ -45,7 +45,7 @@ def fingerprinted(wanted: Object) -> Object:
 
 
 def agrees(live: Any, wanted: Any, key: str = "") -> bool:
-    """Whether everything wanted is there; nothing and empty mean the same, amounts are compared as amounts."""
+    """Whether the live value has every wanted field; absent equals empty, quantities are compared by value."""
     if isinstance(wanted, Mapping):
         given = live if isinstance(live, Mapping) else {}
         if key in _AMOUNTS:
@@ -65,12 +65,12 @@ def _same_amount(one: Any, other: Any) -> bool:
 
 
 def adoptable(live: Object) -> bool:
-    """Whether this object, which no operator made, is to become ours: a lease that replicas made for themselves."""
+    """Whether to adopt this object, which no operator created: a lease that replicas created for themselves."""
     return live["kind"] == "Lease" and not live["metadata"].get("ownerReferences")
 
 
 def must_be_made_anew(live: Object, wanted: Object) -> bool:
-    """Whether the server would refuse the change, because it is to a field that stays for an object's life."""
+    """Whether the change is to an immutable field, so that the object must be deleted and created again."""
     path = _FOR_LIFE.get(wanted["kind"])
     if path is None:
         return False
@@ -106,7 +106,7 @@ class ObjectWriter:
         self._written: dict[Key, Object] = {}
 
     async def write(self, wanted: Wanted) -> dict[Key, str]:
-        """Apply all wanted objects; returns the failures by kind and name."""
+        """Apply all wanted objects; return the failures by kind and name."""
         self._written = {}
         failures: dict[Key, str] = {}
         for item in sorted(wanted.all(), key=lambda each: _ORDER[each["kind"]]):
@@ -123,11 +123,11 @@ class ObjectWriter:
             await self._delete(resource, item)
 
     def present(self) -> dict[Key, Object]:
-        """Our objects by kind and name, the last writes included."""
+        """Return our objects by kind and name, including our last writes."""
         return {**{key_of(item): item for _, item in self._seen.own()}, **self._written}
 
     async def look_up(self, resource: Resource, name: str) -> Object | None:
-        """An object of the installation, ours or not; None if it does not exist."""
+        """Return an object of the installation, ours or not; None if it does not exist."""
         seen = self._seen.find(resource, name)
         if seen is not None:
             return seen
@@ -168,7 +168,7 @@ class ObjectWriter:
                 failures[key_of(item)] = f"{resource.kind} {item['metadata']['name']}: {error}"
 
     def _elects(self, lease: Object) -> bool:
-        """Whether pods that know of this lease may still be at work; they have its labels, as their Deployment does."""
+        """Whether pods that use this lease may still run; they carry its labels, as their Deployment does."""
         labels = lease["metadata"]["labels"].items()
         deployments = [item for (kind, _), item in self.present().items() if kind == DEPLOYMENT.kind]
         own = [item for item in deployments if item["metadata"]["labels"].items() <= labels]
