@@ -1,19 +1,18 @@
-"""What was decided and the watches do not show yet: it counts already, so that nothing is given out twice.
+"""Assumed writes: decisions that the watches do not show yet already count, so that no capacity is allocated twice.
 
-Three things are assumed: a bind request that was created holds its place, a pod that was evicted is on its way out, and
-a PodGroup has the timestamps that were noted on it. An assumption ends when the watch shows its effect, when the pod
-it is about is gone or another one, or some time after it was written; it never replaces something newer that was
-watched, and it does not expire while the write is under way, however long that takes. A request that the server has
-confirmed is looked up before it counts no more: a watch may be late for longer than expected. One that says which
-devices or NUMA zones its pod gets counts until it is seen itself: the bound pod does not say it, and the watch of
-claims may be late, too.
+Three writes are assumed: a created BindRequest holds its capacity, an evicted pod is terminating, and a PodGroup has
+the timestamps written to it. An assumption ends when the watch shows its effect, when its pod is deleted or replaced by
+another of the same name, or some time after the write. It never overrides newer watched state, and it does not expire
+while the write is in flight, however long that takes. A BindRequest that the server has confirmed is read before its
+assumption expires, because a watch may lag longer than expected. A BindRequest that assigns devices or NUMA zones is
+assumed until it is watched itself: the bound pod does not show them, and the watch of claims may lag, too.
 
-A request that ended keeps its place until the watch of pods has come as far as its end: before it ended, the binder may
-have bound the pod or reserved its devices, and only that watch shows it.
+A BindRequest that ended holds its capacity until the watch of pods has reached the resourceVersion of its end: before
+it ended, the binder may have bound the pod or reserved its devices, and only that watch shows it.
 
-Gangs can also be held back for a while, after a bind has failed: their pods that have no place are left out of sight.
+Gangs can also be in backoff after a failed bind: their unplaced pods are hidden from snapshots.
 
-Instants are seconds since the epoch. The owner of the ClusterCache owns this, too.
+Times are seconds since the epoch. The owner of the ClusterCache also owns this object.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from pykai.objects.kinds import BindRequest, Pod, PodGroup
 Key = tuple[str, str]
 NEVER = float("inf")
 Notes = Mapping[str, str | None]
-"""Annotations to have, None for one to be without."""
+"""Annotations to set; None removes one."""
 
 
 @dataclass(frozen=True)
 class _Bind:
     order: BindRequest
-    """The request as it was decided: the identity of the write."""
+    """The request as decided: the identity of the write."""
     request: BindRequest
-    """As the server answered it, once it has."""
+    """The request as the server returned it; until then as decided."""
     uid: str
-    """Of the pod."""
+    """The uid of the pod."""
     until: float = NEVER
 
 
@@ -57,11 +56,11 @@ class _Eviction:
 @dataclass(frozen=True)
 class _Ended:
     request: BindRequest
-    """As it was while it was in force."""
+    """The request before it ended."""
     uid: str
-    """Of the pod."""
+    """The uid of the pod."""
     version: int
-    """Of the server when it had ended."""
+    """The resourceVersion at which it had ended."""
     until: float
 
 
@@ -72,7 +71,7 @@ class _Noted:
 
 
 class Assumptions:
-    """By (namespace, name) of the pod or PodGroup they are about."""
+    """All assumptions, by (namespace, name) of the pod or PodGroup."""
 
     def __init__(self) -> None:
         self._binds: dict[Key, _Bind] = {}
@@ -83,51 +82,51 @@ class Assumptions:
 
     # ---------------------------------------------------------------------------------------------------- beginnings
     def bind(self, request: BindRequest, uid: str) -> None:
-        """Count a request that is being created for the pod of this uid, for as long as that takes."""
+        """Assume a request that is being created for the pod of this uid, until the write completes."""
         self._binds[_subject(request)] = _Bind(request, request, uid)
 
     def wants(self, order: BindRequest) -> bool:
-        """Whether this very request still counts by itself: it was not seen yet, and its pod is still the same."""
+        """Whether exactly this request is still assumed: it was not watched yet, and its pod was not replaced."""
         known = self._binds.get(_subject(order))
         return known is not None and known.order is order
 
     def created(self, order: BindRequest, request: BindRequest, until: float) -> None:
-        """Count the request as the server answered it; the watch may have been faster, then there is nothing to do."""
+        """Assume the request as the server returned it; no effect if the watch was faster."""
         if self.wants(order):
             key = _subject(order)
             self._binds[key] = replace(self._binds[key], request=request, until=until)
 
     def evict(self, pod: Pod, now: float) -> None:
-        """Count a pod as leaving from now on, while it is being deleted."""
+        """Assume from now on that a pod is terminating, while its deletion is in flight."""
         self._evictions[_key(pod)] = _Eviction(pod.metadata.uid, now)
 
     def note(self, gang: Key, annotations: Notes) -> None:
-        """Count annotations that are being written to a PodGroup."""
+        """Assume annotations that are being written to a PodGroup."""
         known = self._notes.get(gang)
         self._notes[gang] = _Noted({**(known.annotations if known else {}), **annotations})
 
     # ------------------------------------------------------------------------------------------ written, but not seen
     def trust_bind(self, order: BindRequest, until: float) -> None:
-        """The request may have been created or not: it counts until the watch has had time to show it."""
+        """Assume a request that may or may not have been created until `until`, so that the watch can show it."""
         if self.wants(order):
             _trust(self._binds, _subject(order), until)
 
     def trust_eviction(self, pod: Pod, until: float) -> None:
-        """The pod was deleted: that counts until the watch has had time to show it."""
+        """Assume a completed deletion of a pod until `until`, so that the watch can show it."""
         if self.evicts(pod):
             _trust(self._evictions, _key(pod), until)
 
     def trust_notes(self, gang: Key, until: float) -> None:
-        """The annotations were written: they count until the watch has had time to show them."""
+        """Assume written annotations until `until`, so that the watch can show them."""
         _trust(self._notes, gang, until)
 
     # ------------------------------------------------------------------------------------ ended, but pods are not seen
     def request_ended(self, request: BindRequest, pod: Pod, version: int, until: float) -> None:
-        """A request for a pod without a node ended at this version of the server: its place may be taken for good."""
+        """Handle the end, at this resourceVersion, of a request for an unbound pod: the pod may have been bound."""
         self._ended[_key(pod)] = _Ended(request, pod.metadata.uid, version, until)
 
     def pods_seen(self, version: int) -> bool:
-        """The watch of pods has come as far as this version; whether that ended an assumption."""
+        """Record that the watch of pods has reached this version; return whether that ended an assumption."""
         over = [key for key, ended in self._ended.items() if ended.version <= version]
         for key in over:
             del self._ended[key]
@@ -135,31 +134,31 @@ class Assumptions:
 
     # -------------------------------------------------------------------------------------------------------- backoff
     def hold(self, gang: Key, until: float) -> None:
-        """Leave the gang's pods without a place out of sight for a while."""
+        """Hide the gang's unplaced pods from snapshots until `until`."""
         self._held[gang] = max(until, self._held.get(gang, 0.0))
 
     # ---------------------------------------------------------------------------------------------------------- ends
     def bind_failed(self, order: BindRequest) -> None:
-        """The request was not created after all."""
+        """Drop the assumption of a request that was not created."""
         if self.wants(order):
             del self._binds[_subject(order)]
 
     def eviction_failed(self, pod: Pod) -> None:
-        """The pod was not deleted after all."""
+        """Drop the assumption of a deletion that failed."""
         if self.evicts(pod):
             del self._evictions[_key(pod)]
 
     def evicts(self, pod: Pod) -> bool:
-        """Whether this very pod counts as leaving and no watch has shown that it does."""
+        """Whether exactly this pod is assumed to be terminating and no watch has shown it."""
         known = self._evictions.get(_key(pod))
         return known is not None and known.uid == pod.metadata.uid
 
     def assumes_bind(self, pod: Key) -> bool:
-        """Whether a request counts for this pod that the watch has not shown."""
+        """Whether a request is assumed for this pod that the watch has not shown."""
         return pod in self._binds
 
     def seen(self, change: Change) -> None:
-        """A watch delivered an event: what it shows need not be assumed any more."""
+        """Handle a watch event: drop the assumptions that it confirms."""
         obj = change.obj
         if isinstance(obj, BindRequest):
             self._seen_request(obj, change.gone)
@@ -171,7 +170,7 @@ class Assumptions:
                 del self._notes[_key(obj)]
 
     def _seen_request(self, request: BindRequest, gone: bool) -> None:
-        """An event about an earlier request of the same name, or for the same pod, says nothing about ours."""
+        """Handle an event of a request; failure or deletion of another one for the same pod ends no assumption."""
         key = _subject(request)
         if not (gone or request_failed(request)):
             self._ended.pop(key, None)
@@ -191,15 +190,15 @@ class Assumptions:
             del self._evictions[key]
 
     def overdue(self, now: float) -> list[BindRequest]:
-        """Orders that were carried out and that no watch shows in time: they keep counting while they are looked up."""
+        """Return confirmed requests that no watch showed in time; they stay assumed while the caller reads them."""
         late = {key: bind for key, bind in self._binds.items() if bind.until <= now and bind.request.metadata.uid}
         self._binds |= {key: replace(bind, until=NEVER) for key, bind in late.items()}
         return [bind.order for bind in late.values()]
 
     def expire(self, now: float) -> list[str]:
-        """Drop what was never confirmed, and say what that was; gangs whose time is over are held no longer.
+        """Drop expired assumptions and backoffs; return descriptions of the assumptions.
 
-        To be called after `overdue`: a watch that is late is no reason to give a place out again.
+        Call it after `overdue`, so that a lagging watch does not free capacity that a confirmed request holds.
         """
         self._held = {gang: until for gang, until in self._held.items() if until > now}
         lost = []
@@ -212,7 +211,7 @@ class Assumptions:
         return lost
 
     def next_end(self) -> float | None:
-        """When the next assumption expires or a gang is held no longer; None where there is none."""
+        """Return when the next assumption or backoff expires; None if there is none."""
         ends = [
             one.until for _, assumed in _each(self._binds, self._evictions, self._notes) for one in assumed.values()
         ]
@@ -222,7 +221,7 @@ class Assumptions:
 
     # ------------------------------------------------------------------------------------------------------ the view
     def lay_over(self, cache: ClusterCache) -> None:
-        """Change a copy of the cache to what it will show once all of this is confirmed."""
+        """Change a copy of the cache to the state after all assumed writes."""
         pods, groups = cache.of(Pod), cache.of(PodGroup)
         requests: list[tuple[Key, _Ended | _Bind]] = [*self._ended.items(), *self._binds.items()]
         for key, placed in requests:
@@ -247,7 +246,7 @@ class Assumptions:
 
 
 def _in_place(pod: Pod, cache: ClusterCache) -> Pod:
-    """The pod on the node it is being bound to: until it is known to leave, the binder may be faster than we are."""
+    """Return the pod on the node of its BindRequest: the binder may bind it before its deletion takes effect."""
     request = cache.of(BindRequest).get(_key(pod))
     if request is None or pod.spec.node_name or not _in_force(request, pod):
         return pod
@@ -255,7 +254,7 @@ def _in_place(pod: Pod, cache: ClusterCache) -> Pod:
 
 
 def _without_place(cache: ClusterCache, gangs: Mapping[Key, float]) -> Iterator[Pod]:
-    """Pods of these gangs that have neither a node nor a bind request in force."""
+    """Yield pods of these gangs that have neither a node nor an active BindRequest."""
     requests = cache.of(BindRequest)
     for key, pod in cache.of(Pod).items():
         group = (pod.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION, "")
@@ -268,7 +267,7 @@ def _in_force(request: BindRequest | None, pod: Pod) -> bool:
 
 
 def _says_more(request: BindRequest) -> bool:
-    """Whether a request says what a bound pod does not: which devices or NUMA zones it got."""
+    """Whether a request assigns devices or NUMA zones, which the bound pod does not show."""
     spec = request.spec
     return bool(spec.resource_claim_allocations or spec.extended_resource_claim_allocation or spec.predicted_numa_zones)
 
@@ -279,7 +278,7 @@ def _trust(assumed: dict[Key, Any], key: Key, until: float) -> None:
 
 
 def _over(assumed: str, seen: str, gone: bool) -> bool:
-    """Whether the pod of the assumed uid exists no more, by an event about a pod of its name."""
+    """Whether an event about a pod of the same name shows that the pod of the assumed uid no longer exists."""
     return gone if assumed == seen else not gone
 
 
@@ -292,7 +291,7 @@ def _key(obj: Pod | PodGroup) -> Key:
 
 
 def _subject(request: BindRequest) -> Key:
-    """The pod a request is about."""
+    """Return the key of the pod of a request."""
     return request.metadata.namespace, request.spec.pod_name
 
 

@@ -3,8 +3,8 @@
 One group for the whole workload with a minimum of one pod. Priority and preemptibility come from labels first, then
 from the administrator's defaults per kind: a ConfigMap whose key `types` holds a JSON list of
 `{"typeName": "Deployment", "group": "apps", "priorityName": "inference", "preemptibility": "preemptible"}`. An entry
-with a group is the better match; one without holds for the kind in any group. An unreadable map counts as an empty one:
-a typo must not stop every pod of the cluster (`ignored_settings` reports it).
+with a group takes precedence; one without applies to the kind in any group. An unreadable ConfigMap counts as empty: a
+typo must not block every pod of the cluster (`ignored_settings` reports it).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class UnreadableDefaultsError(ValueError):
 
 
 def kind_defaults(work: Workload) -> KindDefaults:
-    """The administrator's defaults by `Kind.group` or `Kind`; empty if there are none or they are unreadable.
+    """Return the administrator's defaults by `Kind.group` or `Kind`; empty if there are none or they are unreadable.
 
     The empty key holds entries without a typeName.
     """
@@ -77,7 +77,7 @@ def kind_defaults(work: Workload) -> KindDefaults:
 
 
 def read_kind_defaults(work: Workload) -> KindDefaults:
-    """The administrator's defaults; raises UnreadableDefaultsError."""
+    """Return the administrator's defaults; raises UnreadableDefaultsError."""
     if work.settings.kind_defaults is None:
         return {}
     namespace, name = work.settings.kind_defaults
@@ -102,19 +102,19 @@ def _parsed(types: str) -> KindDefaults:
 
 
 def default_for(owner: Object, defaults: KindDefaults) -> KindDefault:
-    """The default for an object's kind: the entry of `Kind.group`, else that of `Kind`."""
+    """Return the default for an object's kind: the entry of `Kind.group`, else that of `Kind`."""
     group, _, kind = group_version_kind(owner)
     keys = (f"{kind}.{group}", kind) if kind else ()
     return next((defaults[key] for key in keys if key in defaults), KindDefault())
 
 
 def priority_class(work: Workload) -> str:
-    """The first requested class that exists, else the default of the workload's kind."""
+    """Return the first requested class that exists, else the default of the workload's kind."""
     return next((name for name in requested_priorities(work) if name and _exists(work, name)), work.default_priority)
 
 
 def requested_priorities(work: Workload) -> Iterator[str]:
-    """Every requested class, in order of precedence; empty if an owner requests none."""
+    """Yield every requested class, in order of precedence; empty if an owner requests none."""
     of_pod = labels_of(work.pod).get(names.PRIORITY_CLASS_LABEL) or text_at(work.pod, "spec", "priorityClassName")
     for owner in work.chain:
         yield labels_of(owner).get(names.PRIORITY_CLASS_LABEL) or of_pod
@@ -133,7 +133,7 @@ def preemptibility(work: Workload, defaults: KindDefaults) -> str:
 
 
 def requested_preemptibilities(work: Workload, defaults: KindDefaults) -> Iterator[str]:
-    """Every value, in order of precedence; an empty label is a value, an empty default is not."""
+    """Yield every value, in order of precedence; an empty label is a value, an empty default is not."""
     for obj in (*work.chain, work.pod):
         if names.PREEMPTIBILITY_LABEL in labels_of(obj):
             yield labels_of(obj)[names.PREEMPTIBILITY_LABEL]
@@ -162,21 +162,21 @@ def _first(key: str, *sources: Annotations) -> str:
 
 
 def checked_count(segments: int) -> int:
-    """The number of segments; GroupingError if it exceeds the size of a pod group."""
+    """Return the number of segments; GroupingError if it exceeds the size of a pod group."""
     if segments > MAX_PARTS:
         raise GroupingError(f"number of segments {segments} is greater than max allowed segmentation {MAX_PARTS}")
     return segments
 
 
 def ceil_div(total: int, size: int) -> int:
-    """The number of blocks of a size for a total, rounded up."""
+    """Return the number of blocks of a size for a total, rounded up."""
     return -(-total // size)
 
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _YAML = yaml.resolver.Resolver()
 _STRING = "tag:yaml.org,2002:str"
-# Strings in the one version of YAML, numbers or truth values in another.
+# Strings in one version of YAML, numbers or booleans in another.
 _AMBIGUOUS = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|0[box][0-9a-fA-F_]+|[yYnN]")
 
 
@@ -193,7 +193,7 @@ def group(work: Workload) -> GroupSpec:
 
 
 def with_batch_minimum(work: Workload) -> GroupSpec:
-    """The same with the minimum that annotation `kai.scheduler/batch-min-member` of the top owner states."""
+    """Return the default group with the minimum in annotation `kai.scheduler/batch-min-member` of the top owner."""
     return replace(group(work), min_member=batch_min_member(work.top) or 1)
 
 
@@ -206,7 +206,7 @@ def batch_min_member(owner: Object) -> int | None:
 
 
 def basic_group(work: Workload) -> GroupSpec:
-    """The same without preemptibility, durations and topology, which not every kind honours."""
+    """Return the default group without preemptibility, durations and topology, which not every kind supports."""
     return GroupSpec(
         name=group_name(work.top),
         namespace=namespace_of(work.pod),
@@ -219,17 +219,17 @@ def basic_group(work: Workload) -> GroupSpec:
 
 
 def per_pod(work: Workload, spec: GroupSpec) -> GroupSpec:
-    """A group of this pod alone, owned by the pod."""
+    """Return a group of this pod alone, owned by the pod."""
     return replace(spec, name=group_name(work.pod), owner=owner_reference(work.pod), min_member=1)
 
 
 def group_name(owner: Object) -> str:
-    """The name of the group of an object's pods."""
+    """Return the name of the group of an object's pods."""
     return f"pg-{name_of(owner)}-{uid_of(owner)}"
 
 
 def queue(work: Workload) -> str:
-    """The queue in the labels; the older key is read only if neither object has the configured one."""
+    """Return the queue in the labels; the older key is read only if neither object has the configured one."""
     wanted = (
         labels_of(obj).get(key)
         for key in (work.settings.queue_label, names.LEGACY_QUEUE_LABEL)
@@ -255,7 +255,7 @@ def staleness_grace_period(work: Workload) -> float | None:
 
 
 def durations(work: Workload, key: str) -> Iterator[float]:
-    """The valid values of an annotation on the owners, the nearest first, and on the pod."""
+    """Yield the valid values of an annotation on the owners, the nearest first, and on the pod."""
     for obj in (*work.chain, work.pod):
         seconds = readable_seconds(annotations_of(obj).get(key, ""))
         if seconds is not None:
@@ -263,7 +263,7 @@ def durations(work: Workload, key: str) -> Iterator[float]:
 
 
 def readable_seconds(text: str) -> float | None:
-    """A duration in seconds; None if the text is not one."""
+    """Return a duration in seconds; None if the text is not one."""
     try:
         return units.parse_duration(text)
     except units.DurationError:
@@ -280,7 +280,7 @@ TRUTH = {"true": True, "false": False}
 
 
 def annotated_topology(annotations: Mapping[str, str]) -> GroupTopology:
-    """The topology constraint in annotations."""
+    """Return the topology constraint in annotations."""
     return GroupTopology(
         annotations.get(names.TOPOLOGY, ""),
         annotations.get(names.TOPOLOGY_REQUIRED, ""),
@@ -312,7 +312,7 @@ def _top_owner_metadata(top: Object) -> str:
 
 @lru_cache(maxsize=4096)
 def _yaml_scalar(text: str) -> str:
-    """The text unquoted if every version of YAML reads it back as a string, else in double quotes."""
+    """Return the text unquoted if every version of YAML reads it back as a string, else in double quotes."""
     if _AMBIGUOUS.fullmatch(text):
         return plain_json.dumps(text)
     if _WORD.fullmatch(text) and _YAML.resolve(yaml.ScalarNode, text, (True, False)) == _STRING:  # type: ignore[no-untyped-call]

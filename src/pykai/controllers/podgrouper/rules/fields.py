@@ -1,7 +1,7 @@
-"""Access to fields of workload objects, which are JSON of kinds that we do not own.
+"""Access to fields of workload objects, which are JSON of kinds that others define.
 
-An absent field and a null one are the same: None. A field of the wrong type is refused with its path, because the text
-ends up in an event on the user's pod.
+Absent and null fields are both None. A field of the wrong type raises GroupingError with its path, because the message
+becomes an event on the user's pod.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ class GroupingError(ValueError):
 
 
 def labels_of(obj: Object) -> Mapping[str, str]:
-    """The labels of an object, empty where it has none."""
+    """Return the labels of an object, empty if it has none."""
     return text_map_at(obj, "metadata", "labels")
 
 
 def annotations_of(obj: Object) -> Mapping[str, str]:
-    """The annotations of an object, empty where it has none."""
+    """Return the annotations of an object, empty if it has none."""
     return text_map_at(obj, "metadata", "annotations")
 
 
 def name_of(obj: Object) -> str:
-    """The object's own name."""
+    """Return the object's own name."""
     return text_at(obj, "metadata", "name")
 
 
 def namespace_of(obj: Object) -> str:
-    """The object's namespace, empty for a cluster-wide one."""
+    """Return the object's namespace, empty for a cluster-wide one."""
     return text_at(obj, "metadata", "namespace")
 
 
 def uid_of(obj: Object) -> str:
-    """The object's identity."""
+    """Return the object's uid."""
     return text_at(obj, "metadata", "uid")
 
 
@@ -57,7 +57,7 @@ def group_version_kind(obj: Object) -> tuple[str, str, str]:
 
 
 def owner_reference(obj: Object) -> Object:
-    """The owner reference to this object."""
+    """Return the owner reference to this object."""
     return {
         "apiVersion": text_at(obj, "apiVersion"),
         "kind": text_at(obj, "kind"),
@@ -67,12 +67,12 @@ def owner_reference(obj: Object) -> Object:
 
 
 def owner_references(obj: Object) -> list[Object]:
-    """The owner references of an object."""
+    """Return the owner references of an object."""
     return maps_at(obj, "metadata", "ownerReferences") or []
 
 
 def value_at(obj: Object, *path: str) -> Any:
-    """The value below a path of keys, None where it or a step to it is absent."""
+    """Return the value at a path of keys; None if any part of the path is absent."""
     found: Any = obj
     for depth, key in enumerate(path):
         if found is None:
@@ -84,7 +84,7 @@ def value_at(obj: Object, *path: str) -> Any:
 
 
 def text_at(obj: Object, *path: str) -> str:
-    """The string at a path, empty where it is absent."""
+    """Return the string at a path, empty if it is absent."""
     found = value_at(obj, *path)
     if found is None:
         return ""
@@ -94,7 +94,7 @@ def text_at(obj: Object, *path: str) -> str:
 
 
 def count_at(obj: Object, *path: str) -> int | None:
-    """The whole number at a path, None where it is absent."""
+    """Return the whole number at a path, None if it is absent."""
     found = value_at(obj, *path)
     if found is None:
         return None
@@ -106,7 +106,7 @@ def count_at(obj: Object, *path: str) -> int | None:
 
 
 def map_at(obj: Object, *path: str) -> Object | None:
-    """The map at a path, None where it is absent."""
+    """Return the map at a path, None if it is absent."""
     found = value_at(obj, *path)
     if found is not None and not isinstance(found, dict):
         raise _wrong(obj, path, "a map")
@@ -114,7 +114,7 @@ def map_at(obj: Object, *path: str) -> Object | None:
 
 
 def text_map_at(obj: Object, *path: str) -> Mapping[str, str]:
-    """The map of strings at a path, empty where it is absent."""
+    """Return the map of strings at a path, empty if it is absent."""
     found = map_at(obj, *path) or {}
     for key, value in found.items():
         if not isinstance(value, str):
@@ -123,7 +123,7 @@ def text_map_at(obj: Object, *path: str) -> Mapping[str, str]:
 
 
 def maps_at(obj: Object, *path: str) -> list[Object] | None:
-    """The list of maps at a path, None where it is absent."""
+    """Return the list of maps at a path, None if it is absent."""
     found = value_at(obj, *path)
     if found is None:
         return None
@@ -136,19 +136,19 @@ def maps_at(obj: Object, *path: str) -> list[Object] | None:
 
 
 def template_annotations(obj: Object, *path: str) -> Mapping[str, str]:
-    """The annotations of the pod (or job) template at a path."""
+    """Return the annotations of the pod (or job) template at a path."""
     return text_map_at(obj, *path, "metadata", "annotations")
 
 
 def whole(text: str, what: str) -> int:
-    """The whole number (32 bits) a label or annotation spells; `what` names it in the refusal."""
+    """Parse the whole number (32 bits) of a label or annotation; `what` names it in the error."""
     if not _WHOLE.fullmatch(text) or abs(int(text)) > _INT32_MAX:
         raise GroupingError(f"{what}: {text!r} is not a whole number")
     return int(text)
 
 
 def positive(text: str, what: str) -> int:
-    """A whole number of at least 1."""
+    """Parse a whole number of at least 1; `what` names it in the error."""
     number = whole(text, what)
     if number < 1:
         raise GroupingError(f"{what}: value {number} must be >= 1")

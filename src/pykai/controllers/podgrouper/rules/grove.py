@@ -32,7 +32,7 @@ _TOPOLOGY_NAME = "grove.io/topology-name"
 
 
 def pod_gang(work: Workload) -> GroupSpec:
-    """The group of the pod's PodGang."""
+    """Return the group of the pod's PodGang."""
     gang = _pod_gang(work)
     spec = defaults.group(work.seen_from(gang))
     spec = _with_inherited(replace(spec, priority_class=_gang_priority(gang) or spec.priority_class), work.top)
@@ -61,7 +61,7 @@ def _gang_priority(gang: Object) -> str:
 
 
 def _with_inherited(spec: GroupSpec, top: Object) -> GroupSpec:
-    """The group with the top owner's labels and annotations where the PodGang has none, and the fields they set."""
+    """Return the group with labels and annotations that only the top owner has, and the fields they set."""
     all_labels = {**labels_of(top), **spec.labels}
     notes = {**annotations_of(top), **spec.annotations}
     delay = defaults.readable_seconds(notes.get(names.PREEMPTION_DELAY, ""))
@@ -84,7 +84,7 @@ def _valid_preemptibility(all_labels: Mapping[str, str]) -> str:
 
 
 def _tree(gang: Object, topology_name: str, members: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
-    """Parents first, then the pod groups, each under the parent that lists it."""
+    """Return the tree: parents first, then the pod groups, each under the parent that lists it."""
     parents: list[SubGroupSpec] = []
     parent_of: dict[str, str] = {}
     for index, config in enumerate(maps_at(gang, "spec", "topologyConstraintGroupConfigs") or []):
@@ -130,7 +130,7 @@ def member(pod_group: Object, home: str, topology_name: str, where: str) -> SubG
 
 
 def _referred(reference: Object, home: str, where: str) -> str:
-    """The name of a pod; GroupingError for a pod of another namespace."""
+    """Return the name of a pod; GroupingError for a pod of another namespace."""
     pod, at = _required(reference, "name", where), _required(reference, "namespace", where)
     if at != home:
         raise GroupingError(f"{where}: pod {at}/{pod} is not in namespace {home}")
@@ -145,7 +145,7 @@ def _required(source: Object, field: str, where: str) -> str:
 
 
 def _packing(source: Object, topology_name: str, where: str) -> GroupTopology | None:
-    """The constraint in `spec.topologyConstraint`; None without a level."""
+    """Return the constraint in `spec.topologyConstraint`; None without a level."""
     pack = map_at(source, "spec", "topologyConstraint", "packConstraint") or {}
     topology = GroupTopology(topology_name, text_at(pack, "required"), text_at(pack, "preferred"))
     if topology.has_level and not topology_name:

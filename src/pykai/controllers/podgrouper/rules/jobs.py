@@ -38,7 +38,7 @@ def aml_job(work: Workload) -> GroupSpec:
 
 
 def job(work: Workload) -> GroupSpec:
-    """One group for the Job; an existing group per pod, as older releases wrote it, is kept."""
+    """Return one group for the Job; existing groups per pod, as in older releases, are kept."""
     spec = defaults.group(work)
     older = f"pg-{work.pod_name}-{uid_of(work.top)}"
     if _keeps(work, older):
@@ -59,7 +59,7 @@ def cron_job(work: Workload) -> GroupSpec:
 
 
 def runai_job(work: Workload) -> GroupSpec:
-    """One group per index of the job: the pod's name without its last part names it."""
+    """Return one group per index of the job, named after the pod without the last part of its name."""
     spec = defaults.group(work)
     parallel = (count_at(work.top, "spec", "parallelism") or 1) > 1
     older = f"pg-{work.pod_name if parallel else name_of(work.top)}-{uid_of(work.top)}"
@@ -78,7 +78,7 @@ _INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
 
 
 def job_set(work: Workload) -> GroupSpec:
-    """One group for the JobSet: as many of its replicated jobs as must start together."""
+    """Return one group for the JobSet, with as many of its replicated jobs as must start together."""
     jobs = [_named(work, job) for job in maps_at(work.top, "spec", "replicatedJobs") or []]
     if not jobs:
         raise GroupingError(f"jobset {full_name(work.top)} has no replicatedJobs")
@@ -116,7 +116,7 @@ def _replicas(job: Object) -> int:
 
 
 def _branch(job: Object) -> list[SubGroupSpec]:
-    """A replicated job and its replicas."""
+    """Return a replicated job and its replicas."""
     parent, replicas = job["name"], _replicas(job)
     pods, topology = _pods_per_replica(job), _topology(job)
     leaves = [

@@ -1,6 +1,6 @@
-"""jq programs of Kartas, evaluated in a process of their own with limits of time and memory.
+"""Evaluation of the jq programs of Kartas, in a separate process with limits of time and memory.
 
-A program may loop for ever or build a value of any size, and in this process `$ENV` would show the environment. The
+A program may loop for ever or build a value of any size, and in this process `$ENV` would expose the environment. The
 worker process (`jq_worker`) is started at the first use and again after a program exceeded a limit.
 """
 
@@ -37,7 +37,7 @@ class JqEvaluator(Protocol):
         ...
 
     def evaluate(self, program: str, value: Any) -> list[Any]:
-        """All values that the program yields for an input."""
+        """Return all values that the program yields for an input."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""The process in which jq programs run: one JSON request per line in, one JSON answer per line out.
+"""The process in which jq programs run: reads one JSON request per line, writes one JSON response per line.
 
-Started by `jq_sandbox` as a script. Programs come from Karta objects, which any user with the right to write them can
-write: here they find no environment, no file that they could open, and a limit of memory.
+`jq_sandbox` starts it as a script. Programs come from Karta objects, whose authors need not be trusted: this process
+has no environment, cannot open files, and has a memory limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Grouping without code: a `Karta` object in the cluster describes a kind that the table does not have.
+"""Grouping by configuration: a `Karta` object in the cluster describes a kind that the table does not have.
 
 A Karta describes a tree of components: how many pods each has and which pods belong to it, by jq programs. Paths to
 scale and instance ids are read from the workload, those of pod selectors from the pod. A component without a scale has
@@ -44,7 +44,7 @@ _GANG = ("spec", "optimizationInstructions", "gangScheduling")
 
 
 class KartaError(GroupingError):
-    """The Karta itself is at fault, or does not fit its workload."""
+    """The Karta is invalid or does not match its workload."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Structure:
 
 
 def structure(karta: Object, jq: JqEvaluator) -> Structure:
-    """The tree of a Karta; KartaError unless it is one tree of distinct components with valid programs."""
+    """Return the tree of a Karta; KartaError unless it is one tree of distinct components with valid programs."""
     root = map_at(karta, "spec", "structureDefinition", "rootComponent") or {}
     children = maps_at(karta, "spec", "structureDefinition", "childComponents") or []
     names = [text_at(definition, "name") for definition in (root, *children)]
@@ -99,7 +99,7 @@ def _checked(jq: JqEvaluator, program: str) -> None:
 
 
 def values(jq: JqEvaluator, program: str, obj: Object) -> list[Any]:
-    """Everything that a jq program yields for an object."""
+    """Return everything that a jq program yields for an object."""
     try:
         return jq.evaluate(program, obj)
     except JqError as error:
@@ -107,7 +107,7 @@ def values(jq: JqEvaluator, program: str, obj: Object) -> list[Any]:
 
 
 def scale(found: Structure, name: str, workload: Object, instance: str | None = None) -> int:
-    """Pods below a component, or below one instance of it; 0 if nothing in its subtree gives a scale."""
+    """Return the pods below a component, or below one instance of it; 0 if its subtree states no scale."""
     definition = found.component(name)
     if any(text_at(definition, "scaleDefinition", field) for field in _SCALE_FIELDS):
         return sum(_per_instance(found, definition, workload, instance))
@@ -161,13 +161,13 @@ def _has(found: list[Any], wanted: str | None) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------- rule
 def by_karta(work: Workload) -> GroupSpec:
-    """The group that a Karta describes, else the default one."""
+    """Return the group that a Karta describes, else the default one."""
     found = candidates(work)
     return described(work, found[0]) if len(found) == 1 else defaults.with_batch_minimum(work)
 
 
 def candidates(work: Workload) -> list[Object]:
-    """The valid Kartas that describe the kind of the top owner."""
+    """Return the valid Kartas that describe the kind of the top owner."""
     group_, version, kind = group_version_kind(work.top)
     wanted = {"run.ai/karta-group": group_, "run.ai/karta-version": version, "run.ai/karta-kind": kind}
     return [karta for karta in work.lookup.list(KARTA_API, "Karta", "", wanted) if _describes(karta, work)]
@@ -193,7 +193,7 @@ def _pod_groups(karta: Object) -> list[Object]:
 
 
 def described(work: Workload, karta: Object) -> GroupSpec:
-    """The group that one Karta describes; the default one if it has no gang."""
+    """Return the group that one Karta describes; the default one if it has no gang."""
     spec = defaults.group(work)
     if (wanted := _pod_group(karta)) is not None:
         return _by_component(work, spec, structure(karta, work.jq), wanted)
@@ -290,7 +290,7 @@ def _key(work: Workload, path: str) -> str:
 
 
 def _member_scale(work: Workload, found: Structure, member: Object) -> int:
-    """Pods of the member's component; of the pod's own instance alone where instances are grouped apart."""
+    """Return the number of the component's pods, only of the pod's instance if instances are grouped separately."""
     component = text_at(member, "componentName")
     id_path = text_at(found.component(component), "podSelector", "componentInstanceSelector", "idPath")
     instance = _key(work, id_path) if id_path and id_path in _key_paths(member) else None

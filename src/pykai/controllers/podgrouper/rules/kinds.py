@@ -27,7 +27,7 @@ from pykai.objects import names
 
 
 def group_wrapped(work: Workload, group_inner: Callable[[Workload], GroupSpec]) -> GroupSpec:
-    """The group of the owner below the top one, or of the pod itself if there is none."""
+    """Return the group of the owner below the top one, or of the pod itself if there is none."""
     below = work.owners[:-1]
     inner = _with_missing(_inner_object(work, below), _inherited_labels(work), annotations_of(work.top))
     return group_inner(replace(work, top=inner, owners=(*below[:-1], inner) if below else ()))
@@ -45,7 +45,7 @@ def _inner_object(work: Workload, below: tuple[Object, ...]) -> Object:
 
 
 def _inherited_labels(work: Workload) -> dict[str, str]:
-    """The administrator's defaults for the wrapper's kind, then the wrapper's labels."""
+    """Return the administrator's defaults for the wrapper's kind, then the wrapper's labels."""
     configured = default_for(work.top, kind_defaults(work))
     defaults = {
         names.PRIORITY_CLASS_LABEL: configured.priority_class,
@@ -89,13 +89,13 @@ class WorkloadKind:
     starts: str = ONE_GROUP
 
     def apply(self, work: Workload) -> GroupSpec:
-        """The group of a pod whose top owner is of this kind."""
+        """Return the group of a pod whose top owner is of this kind."""
         owners = work.owners if self.all_owners else ()
         return self.rule(replace(work, owners=owners, default_priority=self.priority))
 
 
 def _wrapped(work: Workload) -> GroupSpec:
-    """The rule of kinds that wrap another workload, which is grouped by the row of its kind."""
+    """Return the rule of kinds that wrap another workload, which is grouped by the row of its kind."""
     return group_wrapped(work, lambda inner: (known(*group_version_kind(inner.top)) or DEFAULT).apply(inner))
 
 
@@ -213,15 +213,15 @@ TABLE: Mapping[tuple[str, str, str], WorkloadKind] = _all(
 
 
 def known(group: str, version: str, kind: str) -> WorkloadKind | None:
-    """The row of a kind; None if the table has none."""
+    """Return the row of a kind; None if the table has none."""
     return TABLE.get((group, version, kind)) or TABLE.get((group, ANY_VERSION, kind))
 
 
 def choose(group: str, version: str, kind: str, karta_fallback: bool) -> WorkloadKind:
-    """The row of a kind, or the fallback."""
+    """Return the row of a kind, or the fallback."""
     return known(group, version, kind) or (KARTA if karta_fallback else DEFAULT)
 
 
 def group_workload(work: Workload) -> GroupSpec:
-    """The group of a pod, by the kind of its top owner."""
+    """Return the group of a pod, by the kind of its top owner."""
     return choose(*group_version_kind(work.top), work.settings.karta_fallback).apply(work)

@@ -33,7 +33,7 @@ _MPI_REPLICAS = "mpiReplicaSpecs"
 
 
 def gang(field: str, *mandatory: str) -> Rule:
-    """The rule of a kind whose replicas are under `spec.<field>`, of which some roles must be present."""
+    """Return the rule of a kind whose replicas are under `spec.<field>`, of which some roles must be present."""
 
     def rule(work: Workload) -> GroupSpec:
         return replace(defaults.group(work), min_member=min_available(work.top, field, mandatory))
@@ -42,18 +42,18 @@ def gang(field: str, *mandatory: str) -> Rule:
 
 
 def min_available(job: Object, field: str, mandatory: tuple[str, ...] = ()) -> int:
-    """The minimum of the gang: that of the run policy, else every replica."""
+    """Return the minimum of the gang: that of the run policy, else every replica."""
     wanted = scheduling_policy_minimum(job)
     return all_replicas(job, field, mandatory) if wanted is None else wanted
 
 
 def scheduling_policy_minimum(job: Object) -> int | None:
-    """The minimum of the run policy; None: not set."""
+    """Return the minimum of the run policy; None: not set."""
     return count_at(job, "spec", "runPolicy", "schedulingPolicy", "minAvailable")
 
 
 def all_replicas(job: Object, field: str, mandatory: tuple[str, ...] = ()) -> int:
-    """The sum over all roles, each of which must have pods."""
+    """Return the sum over all roles, each of which must have pods."""
     roles = map_at(job, "spec", field)
     if roles is None:
         raise _misfit(job, f"have a {field} field")
@@ -103,7 +103,7 @@ _WORKER_TEMPLATE = ("spec", _REPLICAS, "Worker", "template")
 
 
 def pytorch_job(work: Workload) -> GroupSpec:
-    """A gang of master and workers."""
+    """Return a gang of master and workers."""
     total = _total(work)
     masters = count_at(work.top, "spec", _REPLICAS, "Master", "replicas") or 0
     sub_groups = (*_master(work, masters), *_workers(work, max(0, total - masters)))
@@ -144,7 +144,7 @@ def _segment_size(work: Workload) -> int | None:
 
 
 def _segment_minimums(replicas: int, size: int, minimum: int) -> list[int]:
-    """The minimum of each segment: its full size, or 0 beyond the workers' minimum."""
+    """Return the minimum of each segment: its full size, or 0 beyond the workers' minimum."""
     count = checked_count(ceil_div(replicas, size))
     needed = ceil_div(minimum, size)
     return [min(size, replicas - index * size) if index < needed else 0 for index in range(count)]

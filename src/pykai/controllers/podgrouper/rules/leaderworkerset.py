@@ -63,7 +63,7 @@ def _declared_size(work: Workload) -> int:
 
 
 def worker_index(work: Workload) -> int | None:
-    """The pod's place in its group, 0 for the leader; None for a pod without the label."""
+    """Return the pod's place in its group, 0 for the leader; None for a pod without the label."""
     text = labels_of(work.pod).get(_WORKER_INDEX)
     index = None if text is None else whole(text, f"label {_WORKER_INDEX}")
     if index is not None and index < 0:
@@ -72,7 +72,7 @@ def worker_index(work: Workload) -> int | None:
 
 
 def sub_groups(work: Workload, pods: int) -> tuple[SubGroupSpec, ...]:
-    """The parts of a gang of that many pods."""
+    """Return the parts of a gang of that many pods."""
     size = _segment_size(work)
     is_leader = worker_index(work) == 0
     if size is None or not 1 < size <= pods:
@@ -134,7 +134,7 @@ def _segments(work: Workload, pods: int, size: int) -> list[SubGroupSpec]:
 
 
 def _segment_of(work: Workload, pods: int, size: int) -> str:
-    """The name of the pod's segment; empty for the leader."""
+    """Return the name of the pod's segment; empty for the leader."""
     index = worker_index(work)
     if index is None:
         raise GroupingError(f"pod {full_name(work.pod)} missing required label {_WORKER_INDEX!r}")

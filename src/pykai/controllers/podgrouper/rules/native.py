@@ -6,8 +6,8 @@
 | 1.36 | a PodGroup, `spec.schedulingGroup` | a gang |
 | 1.37 | likewise; PodGroups may be below CompositePodGroups | a gang of the root, a sub-group for each group below |
 
-The group says how many pods start together; the labels of the Workload or of the root go before those of the pod's
-owners for queue, priority and preemptibility. Our PodGroup belongs to the pod's top owner, as always.
+The group states how many pods start together; for queue, priority and preemptibility, the labels of the Workload or of
+the root take precedence over those of the pod's owners. Our PodGroup is owned by the pod's top owner, as always.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from pykai.objects import names
 
 WORKLOAD_API = "scheduling.k8s.io/v1alpha1"
 SCHEDULING_GROUP_API = "scheduling.k8s.io/v1beta1"
-"""PodGroups and CompositePodGroups, in whichever version the server has them."""
+"""PodGroups and CompositePodGroups, in the version that the server serves."""
 
 
 def rule_of(work: Workload) -> Rule | None:
-    """The rule of the group that the pod refers to; None if it refers to none, or it or an owner opts out."""
+    """Return the rule of the group that the pod refers to; None if it refers to none, or it or an owner opts out."""
     if any(_opts_out(obj) for obj in (*work.owners, work.pod)):
         return None
     if names_group(work.pod):
@@ -47,7 +47,7 @@ def rule_of(work: Workload) -> Rule | None:
 
 
 def names_group(pod: Object) -> bool:
-    """Whether a pod names a PodGroup of Kubernetes and does not opt out itself."""
+    """Whether a pod names a Kubernetes PodGroup and does not itself opt out."""
     return bool(map_at(pod, "spec", "schedulingGroup")) and not _opts_out(pod)
 
 
@@ -56,7 +56,7 @@ def _opts_out(obj: Object) -> bool:
 
 
 def ignored_settings(work: Workload) -> Iterator[str]:
-    """One line for a constraint of the pod's group that has no effect."""
+    """Yield a line for each constraint of the pod's group that has no effect."""
     group = rule_of(work) is _by_scheduling_group and _scheduling_group(work)
     if group and maps_at(group, "spec", "schedulingConstraints", "topology"):
         yield (
@@ -66,7 +66,7 @@ def ignored_settings(work: Workload) -> Iterator[str]:
 
 
 def min_count(group: Object) -> int:
-    """How many pods of a PodGroup of Kubernetes start together; pods of any other policy start one by one."""
+    """Return how many pods of a Kubernetes PodGroup start together; with a policy other than gang it is 1."""
     return _count(group, "minCount", 1)
 
 
@@ -92,7 +92,7 @@ class _Tree:
             yield SubGroupSpec(name_of(child), min_count(child), parent=label, pods=pods)
 
     def min_groups(self, composite: Object) -> int:
-        """How many groups directly below start together; GroupingError while fewer exist."""
+        """Return how many direct children must start together; GroupingError while fewer exist."""
         needed = _count(composite, "minGroupCount", 0)
         exist = len(_children(self.composites, composite)) + len(_children(self.groups, composite))
         if exist < needed:
@@ -129,7 +129,7 @@ def _scheduling_group(work: Workload) -> Object | None:
 
 
 def _root(work: Workload, group: Object) -> Object:
-    """The group above which there is none."""
+    """Return the topmost ancestor of a group, or the group itself if it has no parent."""
     seen: list[str] = []
     while above := _parent(group):
         if above in seen:
@@ -162,7 +162,7 @@ def _count(group: Object, field: str, otherwise: int) -> int:
 
 # ---------------------------------------------------------------------------------------------------------------- 1.35
 def _by_workload(work: Workload) -> GroupSpec:
-    """The gang of the pod group that the pod refers to; GroupingError if it does not exist."""
+    """Return the gang of the pod group that the pod refers to; GroupingError if it does not exist."""
     name, group, key = (
         text_at(work.pod, "spec", "workloadRef", field) for field in ("name", "podGroup", "podGroupReplicaKey")
     )
@@ -188,7 +188,7 @@ def _policy(workload: Object, group: str) -> Object:
 
 
 def _min_count(workload: Object, group: str, policy: Object) -> int:
-    """The minimum of a gang; pods of any other policy start one by one."""
+    """Return the minimum of a gang; pods of any other policy start one by one."""
     if map_at(policy, "gang") is None:
         return 1
     count = count_at(policy, "gang", "minCount")
@@ -198,7 +198,7 @@ def _min_count(workload: Object, group: str, policy: Object) -> int:
 
 
 def _labelled(work: Workload, workload: Object) -> Workload:
-    """The same pod, whose owners have the labels of the Workload where it has any."""
+    """Return the same pod with a top owner whose labels the Workload's labels override."""
     metadata = {**(work.top.get("metadata") or {}), "labels": {**labels_of(work.top), **labels_of(workload)}}
     top = {**work.top, "metadata": metadata}
     return replace(work, top=top, owners=(*work.owners[:-1], top) if work.owners else (top,))

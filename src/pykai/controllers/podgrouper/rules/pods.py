@@ -1,4 +1,4 @@
-"""Pods without a workload, and workloads of replicas: Deployments, StatefulSets and Knative services.
+"""Pods without a workload, and replicated workloads: Deployments, StatefulSets and Knative services.
 
 The pods of a Knative revision start as a gang of its minimum scale, or one by one; those of a Deployment share a group.
 A revision or Deployment whose pods already have groups of their own keeps them: a gang of half its pods would wait for
@@ -33,7 +33,7 @@ _SPARK_NAME, _SPARK_SELECTOR = "spark-app-name", "spark-app-selector"
 
 
 def pod(work: Workload) -> GroupSpec:
-    """A pod without owners; driver and executors of one Spark application share a group."""
+    """Return the group of a pod without owners; driver and executors of one Spark application share a group."""
     spec = defaults.group(work)
     if not is_spark_pod(work.pod):
         return spec
@@ -46,7 +46,7 @@ def is_spark_pod(obj: Object) -> bool:
 
 
 def deployment(work: Workload) -> GroupSpec:
-    """One group for the Deployment; one per pod where its pods have such groups, or the setting asks for it."""
+    """Return one group for the Deployment, or one per pod if its pods already have those or the setting requires it."""
     spec = defaults.with_batch_minimum(work)
     if work.settings.deployment_gang and not _keeps_group_per_pod(work, spec.name):
         return spec
@@ -54,9 +54,9 @@ def deployment(work: Workload) -> GroupSpec:
 
 
 def _keeps_group_per_pod(work: Workload, gang: str) -> bool:
-    """Whether the Deployment's pods were grouped one by one, as older releases did: the new ones then are too.
+    """Whether the Deployment's pods have one group each, as in older releases; new pods are then grouped likewise.
 
-    Two pods in one group, or a group that the Deployment owns, say that they were not.
+    Two pods in one group, or a group that the Deployment owns, prove that they have not.
     """
     if _owner_kind(work.existing_group(gang)) == "Deployment":
         return False
@@ -74,13 +74,13 @@ def _keeps_group_per_pod(work: Workload, gang: str) -> bool:
 
 
 def _owner_kind(group: Object | None) -> str:
-    """The kind of a group's first owner; empty without one."""
+    """Return the kind of a group's first owner; empty without one."""
     owners = owner_references(group) if group else []
     return text_at(owners[0], "kind") if owners else ""
 
 
 def _selected(work: Workload) -> list[Object]:
-    """The pods that the Deployment selects; none by an empty selector."""
+    """Return the pods that the Deployment selects; an empty selector selects none."""
     try:
         selector = convert(map_at(work.top, "spec", "selector") or {}, LabelSelector)
     except ValidationError as error:
@@ -92,7 +92,7 @@ def _selected(work: Workload) -> list[Object]:
 
 
 def stateful_set(work: Workload) -> GroupSpec:
-    """One group; a minimum above one only if its pods are created at once: ordered ones would wait for each other."""
+    """Return one group; GroupingError for a minimum above one with ordered pod creation, which would deadlock."""
     spec = defaults.with_batch_minimum(work)
     policy = text_at(work.top, "spec", "podManagementPolicy") or "OrderedReady (default)"
     if spec.min_member > 1 and policy != "Parallel":
@@ -108,7 +108,7 @@ _MIN_SCALE = "autoscaling.knative.dev/min-scale"
 
 
 def knative_service(work: Workload) -> GroupSpec:
-    """The group of the pod's revision, or of the pod."""
+    """Return the group of the pod's revision, or of the pod."""
     revision = _revision(work)
     spec = defaults.basic_group(work.seen_from(revision))
     if work.settings.knative_gang and not _pods_have_own_groups(work, spec.name):

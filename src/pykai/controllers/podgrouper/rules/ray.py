@@ -35,12 +35,12 @@ CLUSTER_NAME_OF_SERVICE = (
 
 
 def cluster(work: Workload) -> GroupSpec:
-    """The group of a RayCluster."""
+    """Return the group of a RayCluster."""
     return _gang(work, work.top)
 
 
 def on_cluster(*name_paths: tuple[str, ...]) -> Rule:
-    """The rule of a kind that runs on the RayCluster named at the first non-empty path."""
+    """Return the rule of a kind that runs on the RayCluster named at the first non-empty path."""
 
     def rule(work: Workload) -> GroupSpec:
         return _gang(work, _cluster_of(work, name_paths))
@@ -74,7 +74,7 @@ def _gang(work: Workload, ray_cluster: Object) -> GroupSpec:
 
 
 def _is_flat(work: Workload, group: str) -> bool:
-    """Whether an older release wrote the group without sub-groups: a running gang keeps its form."""
+    """Whether an older release created the group without sub-groups; a running gang keeps its structure."""
     existing = work.existing_group(group)
     return existing is not None and not maps_at(existing, "spec", "subGroups")
 
@@ -112,7 +112,7 @@ def _is_suspended(worker_group: Object, group_name: str) -> bool:
 
 
 def _size(worker_group: Object, group_name: str, autoscaled: bool) -> int | None:
-    """The workers that the gang waits for: of a group that Ray scales itself its least number, which may be none.
+    """Return the workers that the gang requires: for an autoscaled group its minimum, which may be 0.
 
     None: the group has no workers.
     """

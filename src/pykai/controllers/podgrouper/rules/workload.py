@@ -1,4 +1,4 @@
-"""The input and the result of a grouping rule: a pod with its owners in, a group as a value out.
+"""The input and the result of a grouping rule: a pod with its owners, and a group as a value.
 
 Rules read other objects (the RayCluster of a RayJob, a PriorityClass, an existing PodGroup) through `ObjectLookup` and
 never wait: the caller answers from its cache. An exception that a lookup raises passes through every rule.
@@ -27,13 +27,13 @@ class ObjectLookup(Protocol):
     """Reads of the cluster. Returned objects carry `apiVersion` and `kind`, which items of lists lack."""
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
-        """The object, None if it does not exist; the namespace is ignored for cluster-scoped kinds.
+        """Return the object, None if it does not exist; the namespace is ignored for cluster-scoped kinds.
 
         Raises ForbiddenError if the grouper may not read the kind.
         """
 
     def list(self, api_version: str, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Object]:
-        """Objects with all these labels; none if the kind is not installed."""
+        """Return objects with all these labels; none if the kind is not installed."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class SubGroupSpec:
     topology: GroupTopology | None = None
 
     def taking(self, pod: str) -> SubGroupSpec:
-        """The same sub-group with one more pod, by name."""
+        """Return the same sub-group with one more pod, by name."""
         return replace(self, pods=(*self.pods, pod))
 
 
@@ -89,7 +89,7 @@ class GroupSpec:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     def sub_group_of(self, namespace: str, pod: str) -> SubGroupSpec | None:
-        """The sub-group that refers to a pod; None if none does or the pod is in another namespace."""
+        """Return the sub-group that refers to a pod; None if none does or the pod is in another namespace."""
         if namespace != self.namespace:
             return None
         return next((group for group in self.sub_groups if pod in group.pods), None)
@@ -130,7 +130,7 @@ class Workload:
 
     @property
     def chain(self) -> tuple[Object, ...]:
-        """The owners whose labels and annotations count, the nearest first."""
+        """Return the owners whose labels and annotations count, the nearest first."""
         return self.owners or (self.top,)
 
     @property
@@ -139,15 +139,15 @@ class Workload:
 
     @property
     def home(self) -> str:
-        """The namespace of the workload's objects."""
+        """Return the namespace of the workload's objects."""
         return namespace_of(self.top) or namespace_of(self.pod)
 
     def seen_from(self, top: Object) -> Workload:
-        """The same pod with this object as its only owner."""
+        """Return the same pod with this object as its only owner."""
         return replace(self, top=top, owners=())
 
     def existing_group(self, group: str) -> Object | None:
-        """The PodGroup of that name beside the pod."""
+        """Return the PodGroup of that name beside the pod."""
         return self.lookup.get(POD_GROUP_API, "PodGroup", namespace_of(self.pod) or self.home, group)
 
 
