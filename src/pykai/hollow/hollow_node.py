@@ -41,7 +41,7 @@ def pod_ip(uid: str) -> str:
 
 
 def on_this_machine(host: str) -> str:
-    """Where to connect to reach `host`: a pod's address moved to loopback, any other host as it is."""
+    """Return where to connect to reach `host`: a pod's address moved to loopback, any other host as it is."""
     try:
         is_pod = ipaddress.ip_address(host) in _PODS
     except ValueError:
@@ -51,12 +51,12 @@ def on_this_machine(host: str) -> str:
 
 _NAMESPACE = uuid.UUID("5a5bb1f8-0d7e-5f6e-9a43-6a1f3c9d2b10")
 _LONGEST_NAME = 63
-"""It becomes the label of the host's name."""
+"""The value of the hostname label."""
 Amount = str | int | float
 
 
 class GpuShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The GPUs of a node: physical devices, MiB of each, product name, and how often each is offered."""
+    """The GPUs of a node: physical devices, MiB per device, product name, and time slices per device."""
 
     count: int = 8
     memory_mib: int = msgspec.field(default=81559, name="memoryMiB")
@@ -64,14 +64,14 @@ class GpuShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     time_slices: int = 1
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """What is wrong, by field; the product becomes a label."""
+        """Yield invalid fields and why; the product must be a valid label value."""
         given = {"count": self.count, "memoryMiB": self.memory_mib, "timeSlices": self.time_slices}
         yield from ((field, f"must be at least 1, not {value}") for field, value in given.items() if value < 1)
         yield from ((joined("", path), message) for path, message in fields.labels({"product": self.product}, ""))
 
 
 class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """One hollow node; `gpus` None is a node without GPUs, `resources` are further extended resources."""
+    """One hollow node; `gpus` None: no GPUs, `resources`: other extended resources."""
 
     name: str
     gpus: GpuShape | None = None
@@ -94,7 +94,7 @@ class HollowDevice(msgspec.Struct, frozen=True):
 
 
 def shape_devices(shape: NodeShape) -> tuple[HollowDevice, ...]:
-    """What the node's device plugin offers; a device's UUID depends on nothing but the node's name and its index."""
+    """Return the devices of the node's device plugin; UUIDs depend only on the node's name and the device's index."""
     gpus = shape.gpus
     if gpus is None:
         return ()
@@ -131,7 +131,7 @@ def _labels(shape: NodeShape) -> dict[str, str]:
 
 
 def allocatable(shape: NodeShape) -> dict[str, str]:
-    """The node's resources, all of which pods may use."""
+    """Return the node's resources, all of which are allocatable."""
     own: dict[str, Amount] = {"cpu": shape.cpu, "memory": shape.memory, "ephemeral-storage": "1Ti", "pods": shape.pods}
     gpus = {names.NVIDIA_GPU: len(shape_devices(shape))} if shape.gpus else {}
     return {resource: str(amount) for resource, amount in (own | gpus | shape.resources).items()}
@@ -149,14 +149,14 @@ _SHARES = (names.FRACTIONS_READY[0], "True", "Hollow", "a hollow node lets pods 
 
 
 def node_conditions(now: str, gpus: bool) -> list[dict[str, str]]:
-    """The conditions of a healthy node as of `now` (RFC 3339); one with GPUs is ready to share them."""
+    """Return the conditions of a healthy node as of `now` (RFC 3339); one with GPUs is ready to share them."""
     keys = ("type", "status", "reason", "message")
     stamps = {"lastHeartbeatTime": now, "lastTransitionTime": now}
     return [dict(zip(keys, row, strict=True)) | stamps for row in (*_HEALTHY, *((_SHARES,) if gpus else ()))]
 
 
 def node_object(shape: NodeShape, now: str, kubelet_port: int = 0) -> Object:
-    """The Node as its kubelet registers it; `kubelet_port` 0 means that it serves no logs."""
+    """Return the Node as its kubelet registers it; `kubelet_port` 0: it serves no logs."""
     resources = allocatable(shape)
     return {
         "apiVersion": "v1",
@@ -195,9 +195,9 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_shapes(path: Path) -> list[NodeShape]:
-    """The nodes a YAML file describes, `count` of each (named NAME-0, ... if more than one).
+    """Return the nodes that a YAML file describes, `count` of each (named NAME-0, ... if more than one).
 
-    FieldError names the file and the field that is wrong.
+    FieldError names the file and the invalid field.
     """
     text = documents.text_of(path)
     with below(f"{path}: "):
@@ -245,7 +245,7 @@ Amounts = dict[str, Fraction]
 
 
 def amounts(resources: Fields | None) -> Amounts:
-    """A resource list as exact amounts."""
+    """Return a resource list as exact amounts."""
     return {name: units.parse_quantity(text) for name, text in (resources or {}).items()}
 
 
@@ -287,7 +287,7 @@ def pod_requests(spec: Fields) -> Amounts:
 
 
 def node_requests(pod: Fields) -> Amounts:
-    """What a pod needs of the node's own resources: extended resources that its claim serves are not among them."""
+    """Return the pod's requests without the extended resources that its resource claim satisfies."""
     claimed = ((pod.get("status") or {}).get("extendedResourceClaimStatus") or {}).get("requestMappings") or ()
     served = {mapping["resourceName"] for mapping in claimed}
     return {name: amount for name, amount in pod_requests(pod["spec"]).items() if name not in served}
@@ -307,7 +307,7 @@ class RefusalError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one pod holds."""
+    """The resources and devices of one pod."""
 
     requests: Amounts
     devices: tuple[HollowDevice, ...]
@@ -337,7 +337,7 @@ class NodeLedger:
         return self._holdings[uid].devices
 
     def devices_of(self, uid: str) -> tuple[HollowDevice, ...]:
-        """The devices an admitted pod holds; none for any other pod."""
+        """Return the devices an admitted pod holds; none for any other pod."""
         holding = self._holdings.get(uid)
         return holding.devices if holding else ()
 
@@ -361,7 +361,7 @@ class NodeLedger:
 
 
 class NVMLError(Exception):
-    """The library refuses, for the reason in the text."""
+    """A call of the library failed; the message has the reason."""
 
 
 class FakeNvml:
@@ -383,24 +383,24 @@ class FakeNvml:
         self._open = False
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        """How many devices the container sees."""
+        """Return the number of devices visible to the container."""
         self._require_open()
         return len(self._devices)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> HollowDevice:  # noqa: N802
-        """A device by its place among the visible ones."""
+        """Return a device by its index among the visible ones."""
         self._require_open()
         if not 0 <= index < len(self._devices):
             raise NVMLError("Invalid Argument")
         return self._devices[index]
 
     def nvmlDeviceGetUUID(self, handle: HollowDevice) -> str:  # noqa: N802
-        """The UUID of a device."""
+        """Return the UUID of a device."""
         self._require_open()
         return handle.uuid
 
     def nvmlDeviceGetName(self, handle: HollowDevice) -> str:  # noqa: N802
-        """The product name of a device."""
+        """Return the product name of a device."""
         self._require_open()
         return handle.product
 

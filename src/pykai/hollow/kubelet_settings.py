@@ -1,5 +1,5 @@
-"""How hollow kubelets behave: durations, container logs for `kubectl logs`, and the points where a caller plugs in what
-pods really run.
+"""Settings of hollow kubelets: durations, container logs for `kubectl logs`, and the interfaces for pods that run
+programs or real containers.
 
 Durations are fixed (`30s`), or ranges from which the seed draws one (`30s-5m`).
 """
@@ -28,7 +28,7 @@ class Span:
     high: float
 
     def draw(self, seed: str) -> float:
-        """The time itself, or one in the range that depends on nothing but the seed; whole milliseconds."""
+        """Return the fixed time, or one in the range that depends only on the seed, in whole milliseconds."""
         if self.low == self.high:
             return self.low
         return round(random.Random(seed).uniform(self.low, self.high), 3)
@@ -39,17 +39,17 @@ NEVER = float("inf")
 
 
 def duration_span(text: str) -> Span:
-    """A duration such as 90s, or a range of them; ValueError names the problem."""
+    """Parse a duration such as 90s, or a range of them; ValueError names the problem."""
     return _span(text, units.parse_duration)
 
 
 def seconds_span(text: str) -> Span:
-    """A number of seconds, or a range of them, or FOREVER; ValueError names the problem."""
+    """Parse a number of seconds, or a range of them, or FOREVER; ValueError names the problem."""
     return Span(NEVER, NEVER) if text == FOREVER else _span(text, _span_number)
 
 
 def span_number(number: float) -> str:
-    """A number of seconds as annotations have it."""
+    """Format a number of seconds for annotations."""
     return FOREVER if number == NEVER else str(number)
 
 
@@ -75,21 +75,21 @@ _KEPT_LINES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line, the moment it was said (seconds since the epoch) and its number."""
+    """One log line, its time (seconds since the epoch) and its number."""
 
     at: float
     text: str
     number: int
 
     def render(self, *, timestamps: bool) -> str:
-        """The line as `kubectl logs` prints it."""
+        """Return the line as `kubectl logs` prints it."""
         stamp = datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ") if timestamps else ""
         return f"{stamp}{self.text}\n"
 
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """Which lines: the last `tail` (None: all), not older than `since` (seconds since the epoch), and those to come."""
+    """Which lines: the last `tail` (None: all), since `since` (seconds since the epoch), and with `follow` new ones."""
 
     tail: int | None = None
     since: float = 0.0
@@ -123,12 +123,12 @@ class PodLog:
         self._changed = asyncio.Event()
 
     def chosen(self, options: LogOptions) -> list[Line]:
-        """The present lines that match the options."""
+        """Return the present lines that match the options."""
         lines = [line for line in self._lines if line.at >= options.since]
         return lines if options.tail is None else lines[max(0, len(lines) - options.tail) :]
 
     async def read(self, options: LogOptions) -> AsyncIterator[str]:
-        """The matching lines as text; with `follow` it ends when the log is closed."""
+        """Yield the matching lines as text; with `follow` it ends when the log is closed."""
         lines = self.chosen(options)
         seen = self._count
         while True:
@@ -144,16 +144,16 @@ class PodLog:
 
 @dataclass(slots=True)
 class ContainerLog:
-    """What a container says in its present run (`current`), and said in the one before (`previous`), if there was one.
+    """The log of a container's current run, and of its previous run, if there was one.
 
-    The containers of a pod that only pretends share one.
+    All containers of a simulated pod share one.
     """
 
     current: PodLog = field(default_factory=PodLog)
     previous: PodLog | None = None
 
     def begin(self) -> None:
-        """Another run begins."""
+        """Begin the log of another run."""
         self.current, self.previous = PodLog(), self.current
 
 
@@ -163,7 +163,7 @@ OnStart = Callable[[Object, str, tuple[HollowDevice, ...], Log], Program | None]
 
 
 def nothing_runs(pod: Object, node: str, devices: tuple[HollowDevice, ...], log: Log) -> Program | None:
-    """No pod runs a program: containers just are."""
+    """Return None: no pod runs a program."""
     return None
 
 
@@ -171,10 +171,10 @@ def nothing_runs(pod: Object, node: str, devices: tuple[HollowDevice, ...], log:
 class KubeletSettings:
     """Times in seconds, and `on_start`; `stop_seconds` is for pods that run no program: a program ends when it ends.
 
-    `on_start(pod, node, devices, log)` is asked when a pod starts, and again at each restart. It gives the program that
-    the pod's containers run, or None for a pod that only pretends. The program is a coroutine that sees the devices its
-    kubelet gave it (see `nvml.FakeNvml`) and whose `log` lines `kubectl logs` shows. Its return is exit code 0, an
-    exception is exit code 1, and it is cancelled when the pod is deleted.
+    `on_start(pod, node, devices, log)` is called when a pod starts and at each restart. It returns the program that the
+    pod's containers run, or None for a simulated pod. The program is a coroutine that sees the devices its kubelet
+    assigned (see `FakeNvml`) and whose `log` lines `kubectl logs` shows. Its return is exit code 0, an exception is
+    exit code 1, and it is cancelled when the pod is deleted.
     """
 
     start_seconds: float = 0.0
@@ -186,7 +186,7 @@ class KubeletSettings:
 
 @dataclass(frozen=True, slots=True)
 class RuntimePod:
-    """A pod as a runtime sees it: as it is now, the logs of its containers by name, and how to patch its status."""
+    """A pod as passed to a runtime: the current object, its containers' logs by name, and a patch of its status."""
 
     latest: Callable[[], Object]
     logs: Mapping[str, ContainerLog]
@@ -197,9 +197,9 @@ class Runtime(Protocol):
     """Runs the containers of some pods for real."""
 
     def takes(self, pod: Object) -> bool:
-        """Whether it runs this pod; another one only pretends to run."""
+        """Whether it runs this pod; other pods are simulated."""
         ...
 
     async def run(self, tenant: RuntimePod) -> None:
-        """Run the pod until it is over, and end what runs when cancelled, within the grace of its deletion."""
+        """Run the pod until it ends; when cancelled, stop its containers within the grace period of its deletion."""
         ...

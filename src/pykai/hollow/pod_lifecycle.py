@@ -1,10 +1,10 @@
-"""The life of pods on hollow nodes: refused or started, run, restarted, ended, deleted.
+"""The lifecycle of pods on hollow nodes: rejected or started, run, restarted, ended, deleted.
 
     bound ─► admitted ─► Running ─► Succeeded | Failed        deleted ─► (stop seconds) ─► containers ended ─► gone
          └─► Failed (OutOf...)      └─► restarted, by restartPolicy
 
-Invariants: admission happens in the order of the events, in one place; a pod holds its devices from admission until it
-is over or gone; only the pod with the uid that was seen is written to or deleted.
+Invariants: one function admits pods, in the order of the events; a pod holds its devices from admission until it ends
+or is deleted; only the pod with the watched uid is written to or deleted.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _LONGEST_BACKOFF = 64
 
 @dataclass(slots=True)
 class PodLifecycle:
-    """One pod that this kubelet has taken or refused; the containers of one that `pretends` speak with one voice.
+    """One pod that this kubelet has admitted or rejected; `pretends`: simulated, all its containers share one log.
 
-    `works`: it pretends, but one of our programs runs in it.
+    `works`: simulated, but with one of our programs running in it.
     """
 
     pod: Object
@@ -50,11 +50,11 @@ class PodLifecycle:
     works: bool = False
     stopping: bool = False
     endless: bool = False
-    """It runs, or is started again, until it is deleted."""
+    """It runs, or restarts, until it is deleted."""
 
     @property
     def log(self) -> ContainerLog:
-        """What its first container says."""
+        """Return the log of its first container."""
         return next(iter(self.logs.values()))
 
 
@@ -70,17 +70,17 @@ class PodLifecycles:
         self._runtime = runtime
         self._lives: dict[str, PodLifecycle] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        """What still ends of pods that are gone."""
+        """Tasks of deleted pods that have not ended yet."""
         self._uids: dict[tuple[str, str], str] = {}
         self._writing = asyncio.Semaphore(_WRITES_AT_ONCE)
 
     @property
     def will_change(self) -> bool:
-        """Whether a pod is about to start, to end or to leave by the clock alone."""
+        """Whether a timer will start, end or delete a pod."""
         return any(life.stopping or not (life.endless or pod_status.is_over(life.pod)) for life in self._lives.values())
 
     def log_of(self, namespace: str, name: str, container: str = "", previous: bool = False) -> PodLog | None:
-        """The log of a container (the first, if not named) or of its run before this one; None if there is none."""
+        """Return the log of a container (by default the first) or of its previous run; None if there is none."""
         life = self._lives.get(self._uids.get((namespace, name), ""))
         if life is None:
             return None
@@ -90,7 +90,7 @@ class PodLifecycles:
         return log.previous if previous else log.current
 
     def seen(self, pod: Object) -> None:
-        """A pod is as it says; whatever must follow is begun."""
+        """Handle a watched pod: start, restart or stop it."""
         ledger = self._ledgers.get(pod["spec"].get("nodeName") or "")
         if ledger is None:
             return
@@ -106,7 +106,7 @@ class PodLifecycles:
             life.pod = pod
 
     def gone(self, pod: Object) -> None:
-        """A pod does not exist any more: what still runs of it, as after a forced deletion, ends without grace."""
+        """Handle a deleted pod: containers that still run, as after a forced deletion, end without grace period."""
         metadata = pod["metadata"]
         life = self._lives.pop(metadata["uid"], None)
         if life is None:
@@ -122,7 +122,7 @@ class PodLifecycles:
             del self._uids[metadata["namespace"], metadata["name"]]
 
     async def close(self) -> None:
-        """Stop following pods; they stay as they are."""
+        """Stop managing pods; their objects stay unchanged."""
         tasks = [life.task for life in self._lives.values() if life.task]
         for task in tasks:
             task.cancel()
@@ -160,7 +160,7 @@ class PodLifecycles:
         await self._runtime.run(RuntimePod(lambda: life.pod, life.logs, partial(self._patch, life)))
 
     async def _run(self, life: PodLifecycle, seconds: float | None) -> None:
-        """Start the pod, run it until it is over; a pod that already runs is taken up where it is."""
+        """Start the pod and run it until it ends; resume a pod that already runs."""
         policy = life.pod["spec"].get("restartPolicy", "Always")
         life.endless = policy == "Always"
         restarts, since = _taken_up(life.pod)
@@ -185,7 +185,7 @@ class PodLifecycles:
             life.log.begin()
 
     async def _run_containers(self, life: PodLifecycle, since: float, seconds: float | None) -> int | None:
-        """The exit code once the containers have ended; None if they run until the pod is deleted."""
+        """Return the exit code after the containers have ended; None if they run until the pod is deleted."""
         say = life.log.current.write
         try:
             program = self._settings.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, say)
@@ -211,7 +211,7 @@ class PodLifecycles:
             life.task = asyncio.create_task(self._stop(life, life.task))
 
     async def _stop(self, life: PodLifecycle, running: asyncio.Task[None] | None) -> None:
-        """End the containers within the pod's grace, then let the API server forget the pod."""
+        """End the containers within the pod's grace period, then delete the pod from the API server."""
         if running is not None:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -232,7 +232,7 @@ class PodLifecycles:
         await self._write(lambda: self._api.patch(ref, Patch.strategic(body)))
 
     async def _write(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Write until it is written, or the pod is gone or another one."""
+        """Retry the write until it succeeds or is rejected, or the pod is deleted or replaced."""
         attempt = 0
         while True:
             try:
@@ -250,7 +250,7 @@ class PodLifecycles:
 
 
 def _stand_in(life: PodLifecycle) -> str:
-    """What the log of containers that nothing runs in says: the devices they would see."""
+    """Return the log text of simulated containers: the devices they would see."""
     annotations, labels = (life.pod["metadata"].get(part) or {} for part in ("annotations", "labels"))
     share = annotations.get(names.GPU_FRACTION) or annotations.get(names.GPU_MEMORY)
     group = labels.get(names.GPU_GROUP_LABEL, "")
@@ -262,7 +262,7 @@ def _stand_in(life: PodLifecycle) -> str:
 
 
 def _logs(pod: Object, *, shared: bool) -> dict[str, ContainerLog]:
-    """A log for every container, or one for all of them."""
+    """Return a log for every container, or one shared by all of them."""
     containers = (*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ()))
     one = ContainerLog()
     return {container["name"]: one if shared else ContainerLog() for container in containers}
@@ -278,7 +278,7 @@ def _now() -> str:
 
 
 def _taken_up(pod: Object) -> tuple[int, float | None]:
-    """(restarts, running since) of a pod that another kubelet process started; (0, None) for a new one."""
+    """Return (restarts, running since) of a pod that an earlier kubelet process started; (0, None) for a new one."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     for status in statuses:
         started = ((status.get("state") or {}).get("running") or {}).get("startedAt")
@@ -287,7 +287,7 @@ def _taken_up(pod: Object) -> tuple[int, float | None]:
 
 
 def _run_seconds(pod: Object, settings: KubeletSettings) -> float | None:
-    """How long the containers run: as annotated, or the habit for Jobs; None is until deleted."""
+    """Return how many seconds the containers run: as annotated, or the setting for Jobs; None: until deleted."""
     pod_status.exit_code(pod)
     annotated = pod_status.annotated_seconds(pod, names.RUN_SECONDS)
     if annotated is not None:
@@ -296,7 +296,7 @@ def _run_seconds(pod: Object, settings: KubeletSettings) -> float | None:
 
 
 def _stop_seconds(pod: Object, usual: float) -> float:
-    """How long the containers take to end, as annotated or as usual; the pod's grace is the limit."""
+    """Return how many seconds the containers take to end, as annotated or `usual`; at most the pod's grace period."""
     grace = float(pod["metadata"].get("deletionGracePeriodSeconds", _DEFAULT_GRACE))
     annotated = None
     with contextlib.suppress(ValueError):

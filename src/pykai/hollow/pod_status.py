@@ -1,4 +1,4 @@
-"""What a kubelet writes into a pod's status, as strategic merge patches: conditions of others stay untouched."""
+"""The status of a pod that its kubelet writes, as strategic merge patches that keep conditions of other writers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGEST_CODE = 255
 
 
 def conditions(rows: Mapping[str, tuple[bool, str]], now: str) -> list[Object]:
-    """Conditions as of `now`, from (whether it holds, reason) by type."""
+    """Return conditions as of `now`, from (status, reason) by type."""
     return [
         {"type": kind, "status": str(holds), "lastTransitionTime": now, **({"reason": reason} if reason else {})}
         for kind, (holds, reason) in rows.items()
@@ -24,7 +24,7 @@ def conditions(rows: Mapping[str, tuple[bool, str]], now: str) -> list[Object]:
 
 
 def container_status(uid: str, spec: Object, state: Object, restarts: int) -> Object:
-    """The status of a container that is in `state` after `restarts` ends, and ready if it runs."""
+    """Return the status of a container in `state` after `restarts` restarts; it is ready if it runs."""
     running = "running" in state
     name, image = str(spec["name"]), str(spec.get("image", ""))
     digest = hashlib.sha256(f"{uid}/{name}/{restarts}".encode()).hexdigest()
@@ -41,13 +41,13 @@ def container_status(uid: str, spec: Object, state: Object, restarts: int) -> Ob
 
 
 def exited(code: int, started: str, now: str) -> Object:
-    """The state of a container that has ended with `code`."""
+    """Return the state of a container that has ended with `code`."""
     reason = "Completed" if code == 0 else "Error"
     return {"terminated": {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now}}
 
 
 def _init_statuses(pod: Object, now: str, *, over: bool) -> list[Object]:
-    """Ordinary init containers are done; sidecars run as long as the pod does."""
+    """Return the statuses of init containers: ordinary ones have completed, sidecars run as long as the pod."""
     uid = pod["metadata"]["uid"]
     running: Object = {"running": {"startedAt": now}}
     return [
@@ -64,19 +64,19 @@ def _container_statuses(pod: Object, state: Object, restarts: int) -> list[Objec
 
 
 def scheduled(pod: Object) -> dict[str, tuple[bool, str]]:
-    """A pod created with a node name bypasses the scheduler: its kubelet sets PodScheduled."""
+    """Return PodScheduled for a pod that was created with a node name: no scheduler has set it."""
     known = {condition["type"] for condition in (pod.get("status") or {}).get("conditions") or ()}
     return {} if "PodScheduled" in known else {"PodScheduled": (True, "")}
 
 
 def pod_addresses(pod: Object) -> Object:
-    """Where the pod and its node are."""
+    """Return the addresses of the pod and its node."""
     address = pod_ip(pod["metadata"]["uid"])
     return {"hostIP": HOST, "hostIPs": [{"ip": HOST}], "podIP": address, "podIPs": [{"ip": address}]}
 
 
 def running(pod: Object, now: str, restarts: int = 0) -> Object:
-    """All containers run since `now`, after `restarts` ends."""
+    """Return the status of a pod whose containers run since `now`, after `restarts` restarts."""
     ready = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
     status: Object = {
         "phase": "Running",
@@ -91,7 +91,7 @@ def running(pod: Object, now: str, restarts: int = 0) -> Object:
 
 
 def ended(pod: Object, code: int, started: str, now: str) -> Object:
-    """All containers have ended with `code`: the pod Succeeded (0) or Failed."""
+    """Return the status of a pod whose containers have ended with `code`: Succeeded (0) or Failed."""
     reason = "PodCompleted" if code == 0 else "PodFailed"
     rows = {"PodReadyToStartContainers": (False, ""), "Initialized": (True, reason if code == 0 else "")}
     rows |= {"Ready": (False, reason), "ContainersReady": (False, reason)}
@@ -106,12 +106,12 @@ def ended(pod: Object, code: int, started: str, now: str) -> Object:
 
 
 def stopped(pod: Object, started: str, now: str) -> Object:
-    """The containers of a deleted pod have ended at SIGTERM."""
+    """Return the status of a deleted pod whose containers ended at SIGTERM."""
     return ended(pod, _STOPPED_BY_SIGNAL, started, now)
 
 
 def waiting_to_restart(pod: Object, code: int, now: str, restarts: int) -> Object:
-    """The containers ended with `code` and will be started again."""
+    """Return the status of a pod whose containers ended with `code` and will be restarted."""
     state: Object = {"waiting": {"reason": "CrashLoopBackOff" if code else "Completed"}}
     rows = {"Ready": (False, "ContainersNotReady"), "ContainersReady": (False, "ContainersNotReady")}
     statuses = _container_statuses(pod, state, restarts)
@@ -119,18 +119,17 @@ def waiting_to_restart(pod: Object, code: int, now: str, restarts: int) -> Objec
 
 
 def refused(reason: str, message: str) -> Object:
-    """The kubelet does not take the pod."""
+    """Return the status of a pod that the kubelet rejected."""
     return {"status": {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {message}"}}
 
 
 def is_over(pod: Object) -> bool:
-    """Whether the pod has ended for good."""
+    """Whether the pod has Succeeded or Failed."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def annotated_seconds(pod: Object, key: str) -> float | None:
-    """A time from an annotation as `kai simulate` reads it, drawn by the pod's uid where it is a range; None if absent;
-    ValueError names the annotation."""
+    """Return the seconds in an annotation, a range drawn by the pod's uid; None if absent; ValueError if invalid."""
     text = (pod["metadata"].get("annotations") or {}).get(key)
     if text is None:
         return None
@@ -141,7 +140,7 @@ def annotated_seconds(pod: Object, key: str) -> float | None:
 
 
 def exit_code(pod: Object) -> int:
-    """With what its containers end, 0 unless annotated; ValueError names the annotation."""
+    """Return the exit code of its containers, 0 unless annotated; ValueError names the annotation."""
     text = (pod["metadata"].get("annotations") or {}).get(EXIT_CODE, "0")
     if not text.isdecimal() or int(text) > _LARGEST_CODE:
         raise ValueError(f"annotation {EXIT_CODE}: {text!r} is not a number from 0 to {_LARGEST_CODE}")
@@ -149,6 +148,6 @@ def exit_code(pod: Object) -> int:
 
 
 def is_job_pod(pod: Object) -> bool:
-    """Whether a Job made the pod."""
+    """Whether a Job controls the pod."""
     owners: Sequence[Object] = pod["metadata"].get("ownerReferences") or ()
     return any(owner.get("kind") == "Job" and owner.get("apiVersion") == "batch/v1" for owner in owners)

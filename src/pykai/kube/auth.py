@@ -1,7 +1,7 @@
-"""Where the API server is and how to be known to it: from a kubeconfig, or from inside a pod.
+"""Address and credentials of the API server: from a kubeconfig or from a pod's service account.
 
-A token that lives in a file is read again every minute, because the kubelet replaces it long before it expires, and at
-once after the server refused it. Secrets are held in memory only as long as TLS needs them as files.
+A token file is read again every minute, because the kubelet replaces the token long before it expires, and at once
+after the server rejected it. Client certificates are written to files only while TLS loads them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ IN_CLUSTER = "var/run/secrets/kubernetes.io/serviceaccount"
 
 
 class CredentialsError(ValueError):
-    """The kubeconfig or the pod's service account cannot be used; the text says what is wrong and where."""
+    """The kubeconfig or the pod's service account is invalid; the message names file and problem."""
 
 
 class BearerToken:
-    """A bearer token: fixed, or the content of a file that changes from time to time."""
+    """A bearer token: fixed, or read from a file that may change."""
 
     def __init__(self, fixed: str = "", file: Path | None = None) -> None:
         self._value = fixed
@@ -35,21 +35,21 @@ class BearerToken:
         self._read_at: float | None = None
 
     def current(self, now: float) -> str:
-        """The token to send at `now` (seconds of any steady clock); empty if there is none."""
+        """Return the token to send at `now` (seconds of any monotonic clock); empty if there is none."""
         if self._file and (self._read_at is None or now - self._read_at >= REREAD_SECONDS):
             self._value = self._file.read_text().strip()
             self._read_at = now
         return self._value
 
     def refused(self) -> bool:
-        """Note that the server did not accept the token; True if another one may be read on the next use."""
+        """Record that the server rejected the token; return whether the next use may read another one."""
         self._read_at = None
         return self._file is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Everything needed to talk to one API server; `tls` is None for plain HTTP."""
+    """The address and credentials of one API server; `tls` None: plain HTTP."""
 
     server: str
     tls: ssl.SSLContext | None = None
@@ -58,7 +58,7 @@ class Access:
 
 
 def find_access(kubeconfig: str = "", context: str = "", environ: Mapping[str, str] = os.environ) -> Access:
-    """Access by the given kubeconfig, else $KUBECONFIG, else the pod's service account, else ~/.kube/config."""
+    """Return access by the given kubeconfig, else $KUBECONFIG, else the pod's service account, else ~/.kube/config."""
     named = kubeconfig or environ.get("KUBECONFIG", "")
     if named:
         return from_kubeconfig(Path(named), context)
@@ -68,7 +68,7 @@ def find_access(kubeconfig: str = "", context: str = "", environ: Mapping[str, s
 
 
 def from_service_account(environ: Mapping[str, str]) -> Access:
-    """Access of a pod through the files and variables that Kubernetes gives it."""
+    """Return the access of a pod from its service account files and environment variables."""
     folder = Path(environ.get("CONTAINER_SANDBOX_MOUNT_POINT") or "/") / IN_CLUSTER
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
@@ -84,7 +84,7 @@ def from_service_account(environ: Mapping[str, str]) -> Access:
 
 
 def from_kubeconfig(path: Path, context: str = "") -> Access:
-    """Access of one context of a kubeconfig, the current one unless named."""
+    """Return the access of one context of a kubeconfig, by default the current one."""
     file = _Kubeconfig.read(path)
     chosen = file.entry("contexts", context or str(file.content.get("current-context") or ""))
     cluster = file.entry("clusters", chosen.get("cluster", ""))
@@ -100,7 +100,7 @@ def from_kubeconfig(path: Path, context: str = "") -> Access:
 
 @dataclass(frozen=True)
 class _Kubeconfig:
-    """A kubeconfig as it was read; the paths in it are relative to its folder."""
+    """A parsed kubeconfig; paths in it are relative to its directory."""
 
     path: Path
     content: Object
@@ -118,7 +118,7 @@ class _Kubeconfig:
         return cls(path, content)
 
     def entry(self, kind: str, name: str) -> Object:
-        """What the entry of a name holds, of `contexts`, `clusters` or `users`."""
+        """Return the entry with this name in `contexts`, `clusters` or `users`."""
         entries = self.content.get(kind)
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and entry.get("name") == name:
@@ -128,7 +128,7 @@ class _Kubeconfig:
         raise CredentialsError(f"{self.path}: {kind} has no entry named {name!r}")
 
     def bytes_of(self, entry: Fields, name: str) -> bytes:
-        """The bytes of `name-data`, or of the file that `name` points to; empty if neither is there."""
+        """Return the bytes of `name-data`, or of the file that `name` points to; empty if both are absent."""
         try:
             if entry.get(f"{name}-data"):
                 return base64.b64decode(entry[f"{name}-data"])

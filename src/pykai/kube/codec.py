@@ -1,9 +1,8 @@
-"""JSON in and out, with one compiled decoder per type.
+"""JSON encoding and decoding, with one compiled decoder per type.
 
-A list is decoded in two steps: the envelope with its items as raw bytes, then every item by itself, so that one
-malformed object does not hide the others, and an item already known by its version is never decoded at all.
-A raw item is a view that keeps its whole page alive; `decode` copies it out first, because the structs our readers use
-keep raw parts of their own.
+A list is decoded in two steps: the envelope with its items as raw bytes, then each item separately, so that one
+malformed object does not hide the others, and an item with a known resourceVersion is never decoded. A raw item is a
+view that keeps its whole page alive; `decode` copies it first, because decoded structs keep raw parts of their own.
 """
 
 from __future__ import annotations
@@ -44,21 +43,21 @@ class _ListMetadata(Struct, rename="camel"):
 
 
 class ListEnvelope(Struct):
-    """A list as the server sends it, items untouched."""
+    """A list as the server sends it, with raw items."""
 
     metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
     items: list[Raw] | None = None
 
 
 class EventLine(Struct):
-    """One line of a watch, object untouched."""
+    """One line of a watch, with a raw object."""
 
     type: str
     object: Raw
 
 
 class DecodeError(ValueError):
-    """An object does not have the shape its reader expects."""
+    """An object does not match the expected type."""
 
 
 @cache
@@ -74,12 +73,12 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def encode(body: Any) -> bytes:
-    """The body as JSON."""
+    """Encode the body as JSON."""
     return _ENCODER.encode(body)
 
 
 def decode(data: bytes | Raw, into: type[T]) -> T:
-    """One object as `into`; DecodeError names the object and the field that does not fit."""
+    """Decode one object as `into`; DecodeError names the object and the invalid field."""
     own = bytes(data)
     if into is Raw:
         return cast(T, Raw(own))
@@ -90,7 +89,7 @@ def decode(data: bytes | Raw, into: type[T]) -> T:
 
 
 def decode_item(data: Raw, into: type[T], resource: Resource) -> T:
-    """One item of a list; as a dict it gets back the kind that servers leave out of lists."""
+    """Decode one item of a list; a dict gets the kind and apiVersion that servers omit in lists."""
     value = decode(data, into)
     if isinstance(value, dict):
         value.setdefault("apiVersion", resource.api_version)
@@ -99,7 +98,7 @@ def decode_item(data: Raw, into: type[T], resource: Resource) -> T:
 
 
 def decode_list(data: bytes) -> ListEnvelope:
-    """The envelope of a list."""
+    """Decode the envelope of a list."""
     try:
         return _LIST.decode(data)
     except msgspec.MsgspecError as error:
@@ -107,7 +106,7 @@ def decode_list(data: bytes) -> ListEnvelope:
 
 
 def decode_line(line: bytes) -> EventLine:
-    """The envelope of a watch event; an ERROR event is raised as the error it carries."""
+    """Decode the envelope of a watch event; an ERROR event raises the error it carries."""
     try:
         event = _LINE.decode(line)
     except msgspec.MsgspecError as error:
@@ -120,7 +119,7 @@ def decode_line(line: bytes) -> EventLine:
 
 
 def identity_of(data: bytes | Raw) -> Identity:
-    """Name, namespace, uid and version of an object, without decoding the rest; Unavailable if it has none."""
+    """Decode only name, namespace, uid and resourceVersion of an object; Unavailable if it has none."""
     try:
         return _IDENTIFIED.decode(data).metadata
     except msgspec.MsgspecError as error:
@@ -128,12 +127,12 @@ def identity_of(data: bytes | Raw) -> Identity:
 
 
 def version_number(version: str) -> int:
-    """A resourceVersion, opaque by contract, as the number it is in fact: the newer the greater, 0 if unreadable."""
+    """Parse a resourceVersion, formally opaque, as the increasing number it is in practice; 0 if unreadable."""
     return int(version) if version.isascii() and version.isdigit() else 0
 
 
 def error_from(data: bytes, status: int) -> ApiError:
-    """The exception for an error answer; a body that is no Status object is quoted."""
+    """Return the exception for an error response; a body that is no Status object is quoted."""
     try:
         body = _decoder(Object).decode(data)
     except msgspec.MsgspecError:
@@ -142,7 +141,7 @@ def error_from(data: bytes, status: int) -> ApiError:
 
 
 def addressed(resource: Resource, body: Body, namespace: str = "") -> Object:
-    """A copy of the body as a dict with apiVersion, kind and namespace filled in where they are missing."""
+    """Return a copy of the body as a dict, with missing apiVersion, kind and namespace filled in."""
     value = msgspec.to_builtins(body)
     if not isinstance(value, dict):
         raise BadRequest(f"a {resource.kind} must encode to a map, not {type(value).__name__}")
@@ -160,7 +159,7 @@ def addressed(resource: Resource, body: Body, namespace: str = "") -> Object:
 
 
 def bookmark(resource: Resource, version: str) -> bytes:
-    """The object of a bookmark: a kind and a resourceVersion, nothing else."""
+    """Return the object of a bookmark: only a kind and a resourceVersion."""
     metadata = {"resourceVersion": version, "creationTimestamp": None}
     return encode({"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata})
 
@@ -169,7 +168,7 @@ SUBRESOURCE_KINDS = {"binding": ("v1", "Binding")}
 
 
 def subresource_body(ref: Ref, body: Body) -> Object:
-    """What is posted to a subresource of an object, with kind, name and namespace filled in."""
+    """Return the body of a POST to a subresource, with kind, name and namespace filled in."""
     api_version, kind = SUBRESOURCE_KINDS.get(ref.subresource, ("", ""))
     value = msgspec.to_builtins(body)
     metadata = {"name": ref.name, "namespace": ref.namespace} | (value.get("metadata") or {})
@@ -177,7 +176,7 @@ def subresource_body(ref: Ref, body: Body) -> Object:
 
 
 def named(ref: Ref, patch: Patch) -> Object:
-    """An applied configuration with the kind, name and namespace of its address filled in."""
+    """Return an apply configuration with the kind, name and namespace of its address filled in."""
     if not isinstance(patch.body, dict | msgspec.Struct):
         raise TypeError("an applied configuration is one object")
     sent = addressed(ref.resource, patch.body, ref.namespace)

@@ -1,7 +1,7 @@
-"""What an API server answers when it does not do what it was asked, as exceptions one can catch by name.
+"""Error responses of an API server as exceptions, one class per reason.
 
-The in-memory server raises the same classes for the same causes; a caller never looks at a number.
-Conflict and AlreadyExists are both status 409 and differ in the `reason` of the server's Status.
+The in-memory server raises the same classes for the same causes; callers never compare status codes. Conflict and
+AlreadyExists are both status 409 and differ in the `reason` of the server's Status.
 """
 
 # ruff: noqa: N818 - the names are the server's reasons, which callers know
@@ -16,7 +16,7 @@ from pykai.kube.api import Fields, Object
 class ApiError(Exception):
     """An error Status of the server: `status` is the HTTP code, `reason` and `details` are its fields.
 
-    Itself it stands for an internal error (500), with which the server also answers some requests that are wrong.
+    The class itself is an internal error (500), which the server also returns for some invalid requests.
     """
 
     status = 500
@@ -45,7 +45,7 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """The credentials are known and do not allow this, or an admission rule denies it."""
+    """The user is authenticated but not authorized, or admission denies the request."""
 
     status, reason = 403, "Forbidden"
 
@@ -75,42 +75,42 @@ class AlreadyExists(ApiError):
 
 
 class Gone(ApiError):
-    """The asked resourceVersion or continue token is older than the server remembers: list again."""
+    """The requested resourceVersion or continue token has expired: list again."""
 
     status, reason = 410, "Expired"
 
 
 class Unsupported(ApiError):
-    """The server does not know the patch type (strategic merge on a custom resource)."""
+    """The server does not support the patch type (strategic merge on a custom resource)."""
 
     status, reason = 415, "UnsupportedMediaType"
 
 
 class Invalid(ApiError):
-    """The object breaks a rule of its schema; `details["causes"]` names the fields."""
+    """The object violates its schema; `details["causes"]` names the fields."""
 
     status, reason = 422, "Invalid"
 
 
 class TooManyRequests(ApiError):
-    """Come back later: the server is busy."""
+    """The server is overloaded or limits the rate: retry later."""
 
     status, reason = 429, "TooManyRequests"
 
     @property
     def retry_after(self) -> float:
-        """Seconds the server asks to wait; 0 where it does not say."""
+        """Return the server's Retry-After in seconds; 0 without one."""
         return float(self.details.get("retryAfterSeconds", 0))
 
 
 class Unavailable(ApiError):
-    """The server cannot be reached, or is not able to answer (502, 503)."""
+    """The server cannot be reached or is unavailable (502, 503)."""
 
     status, reason = 503, "ServiceUnavailable"
 
 
 class Timeout(ApiError):
-    """No answer in time; the request may or may not have been carried out."""
+    """No response in time; the request may or may not have been carried out."""
 
     status, reason = 504, "Timeout"
 
@@ -134,9 +134,9 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def from_status(body: Fields, status: int) -> ApiError:
-    """The exception for a `Status` object, which a proxy may have written: what cannot be read in it does not count.
+    """Return the exception for a `Status` object; unreadable fields are ignored, because a proxy may have written it.
 
-    `status` is the HTTP code, used where the body names none.
+    `status` is the HTTP code, used if the body has none.
     """
     named = body.get("code")
     code = named if isinstance(named, int) and named >= 400 else status

@@ -1,12 +1,12 @@
 """Requests to a real server: connections, limits, credentials, time-outs and retries.
 
-Requests travel in lanes, each with connections and a limit of its own: watches, which hold a connection each and are
-not limited; binds, with the leader election leases; chatter, which is events and status; and everything else.
-Chatter can fill its lane without delaying a bind or its prerequisites. It also gives way: a server that is busy
-divides its time among in-flight requests, so chatter sends one at a time while others are in flight.
+Requests use lanes, each with its own connections and rate limit: watches, which hold a connection each and are not
+limited; binds, with the leader election leases; chatter, which is events and status; and everything else. Chatter can
+fill its lane without delaying a bind or its prerequisites. It also yields to other lanes: a busy server divides its
+time among in-flight requests, so chatter sends one at a time while others are in flight.
 
-Retries: the server says when (429 or 5xx with Retry-After), or the request was never sent, or it failed with 5xx or a
-lost connection and repeating it is harmless. A create or a JSON patch is not repeated: it may have been carried out.
+A request is retried if the server asks for it (429 or 5xx with Retry-After), if it was never sent, or if it failed with
+5xx or a lost connection and is idempotent. A create or a JSON patch is not retried after that: it may have succeeded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEEPALIVE_SECONDS = 60.0
 
 
 class RequestLane(Enum):
-    """Which connections and which limit a request uses."""
+    """The connections and the rate limit that a request uses."""
 
     WATCHES = "watches"
     BINDS = "binds"
@@ -47,11 +47,11 @@ class RequestLane(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Limits of a client: `qps` and `burst` for ordinary requests and, once more, for chatter; 0 is no limit.
+    """Limits of a client: `qps` and `burst` apply to ordinary requests and, separately, to chatter; 0 is no limit.
 
-    `connections` are those of each lane; chatter uses no more than `beside_others` of its own while other requests are
-    under way and for `linger_seconds` afterwards. `unhurried` are kinds (plural) without latency
-    requirements: they are created as chatter.
+    `connections`: the number per lane; chatter uses at most `beside_others` of its own while other requests are in
+    flight and for `linger_seconds` afterwards. `unhurried`: kinds (plural) without latency requirements, which are
+    created as chatter.
     """
 
     qps: float = 50.0
@@ -68,7 +68,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request; `repeatable` says that carrying it out twice does no harm."""
+    """One request; `repeatable`: it is idempotent."""
 
     method: str
     target: str
@@ -87,7 +87,7 @@ class _Answer:
 
 
 class Transport:
-    """Connections to one server. Make it inside a running event loop and close it."""
+    """Connections to one server. Create it inside a running event loop and close it."""
 
     def __init__(self, access: Access, settings: Settings) -> None:
         self._access = access
@@ -111,7 +111,7 @@ class Transport:
             keepalive_timeout=KEEPALIVE_SECONDS,
             ssl=self._access.tls or True,
         )
-        # Packed answers cost both ends more processor time than the bytes they save inside a data centre.
+        # Compressed responses cost both sides more CPU than the saved bytes are worth inside a data centre.
         headers = {"User-Agent": f"pykai/{__version__}", "Accept-Encoding": "identity"}
         return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar())
 
@@ -121,7 +121,7 @@ class Transport:
             await session.close()
 
     async def send(self, request: Request) -> bytes:
-        """The body of the answer; a refusal is raised once retrying has no point or did not help."""
+        """Return the body of the response; raise the ApiError if it is not retriable or retries failed."""
         for attempt in itertools.count(1):
             await self._limits[request.lane].take()
             outcome = await self._in_turn(request, attempt)
@@ -141,7 +141,7 @@ class Transport:
             return await self._attempt(request, attempt)
 
     async def _attempt(self, request: Request, attempt: int) -> bytes | tuple[ApiError, bool]:
-        """The body of the answer, or what went wrong and whether to try again."""
+        """Return the body of the response, or the error and whether to retry."""
         try:
             answer = await self._once(request)
         except aiohttp.ClientConnectorError as error:
@@ -153,9 +153,9 @@ class Transport:
         return answer.data if answer.status < 400 else self._judged(request, answer, attempt)
 
     async def lines(self, request: Request) -> AsyncIterator[bytes | None]:
-        """None once the server has accepted, then the lines of the stream as they arrive.
+        """Yield None when the server has accepted the request, then the lines of the stream as they arrive.
 
-        Timeout if the stream stays silent for `watch_idle_seconds`.
+        Raises Timeout if nothing arrives for `watch_idle_seconds`.
         """
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=self._settings.watch_idle_seconds
@@ -199,7 +199,7 @@ class Transport:
         return headers
 
     def _judged(self, request: Request, answer: _Answer, attempt: int) -> tuple[ApiError, bool]:
-        """The refusal, and whether to try again."""
+        """Return the error, and whether to retry."""
         failure = error_from(answer.data, answer.status)
         if isinstance(failure, Unauthorized):
             return failure, self._access.token.refused() and attempt == 1
@@ -219,7 +219,7 @@ def _lost(error: Exception) -> Unavailable:
 
 
 def _delay(failure: ApiError, attempt: int) -> float:
-    """Seconds until the next try: what the server asks for, else the backoff."""
+    """Return the seconds until the next attempt: the larger of Retry-After and backoff, up to a maximum."""
     asked = float(failure.details.get("retryAfterSeconds") or 0)
     return min(LONGEST_WAIT_SECONDS, max(asked, BACKOFF.after(attempt)))
 
@@ -255,9 +255,9 @@ class RateLimit:
 
 
 class GiveWay:
-    """Lets `most` through at once, in the order they come, but no more than `least` while anything urgent goes on.
+    """Admits `most` callers at once, first come first served, but only `least` while urgent requests are in flight.
 
-    Urgent things come in bursts: for `linger` seconds after the last of them the next is waited for.
+    Urgent requests come in bursts, so the lower limit lasts for `linger` seconds after the last of them.
     """
 
     def __init__(self, least: int, most: int, linger: float = 0.0) -> None:
@@ -272,7 +272,7 @@ class GiveWay:
 
     @contextmanager
     def urgent(self) -> Iterator[None]:
-        """Something urgent goes on while the block runs."""
+        """Count an urgent request while the block runs."""
         self._urgent += 1
         try:
             yield
@@ -288,7 +288,7 @@ class GiveWay:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn; it lasts as long as the block."""
+        """Wait for admission; hold it while the block runs."""
         if self._waiting or self._room() <= 0:
             await self._called()
         else:
@@ -300,7 +300,7 @@ class GiveWay:
             self._call()
 
     async def _called(self) -> None:
-        """Return when it is our turn, which counts from the call on."""
+        """Return when this caller is admitted; `_call` has then counted it."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:

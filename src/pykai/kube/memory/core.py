@@ -1,11 +1,11 @@
-"""The in-memory server without its asynchronous interface: every verb as one synchronous step on the store.
+"""The core of the in-memory server: every verb as one synchronous step on the store.
 
 Order of a write, as on the server: find, check preconditions, change, admit, conform to the schema, commit. A write
 that changes nothing commits nothing: no new resourceVersion, no event.
 
-Garbage collection deletes the dependents of deleted owners, then releases owners that wait for their dependents. On a
-cluster a controller does this within seconds; here it is done before the write returns. An owner of a kind that is not
-served counts as existing, because its absence cannot be verified.
+Garbage collection deletes the dependents of deleted owners, then releases owners that wait for their dependents. In a
+cluster a controller does this within seconds; here it completes before the write returns. An owner of a kind that is
+not served counts as existing, because its absence cannot be verified.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ class Core:
         self._admission = tuple(admission)
         self._random = random
         self._created = 0
-        """Uids begin with it: where rules fall back on them, the older object comes first, whatever the seed."""
+        """Prefix of uids, so that rules that order by uid put the older object first for every seed."""
         self._kinds = {resource: built_in(resource) for resource in known.BUILT_IN}
 
     # ------------------------------------------------------------------------------------------------- finding
     def kind(self, resource: Resource) -> ServedKind:
-        """The rules of a kind; NotFound if it is not served."""
+        """Return the rules of a kind; NotFound if it is not served."""
         found = self._kinds.get(resource)
         if found is None:
             raise NotFound("the server could not find the requested resource")
         return found
 
     def find(self, ref: Ref) -> tuple[ServedKind, StoredRecord]:
-        """The record at an address; NotFound if there is none."""
+        """Return the record at an address; NotFound if there is none."""
         kind = self.kind(ref.resource)
         record = self.store.get(ref.resource, (ref.namespace, ref.name))
         if record is None:
@@ -96,7 +96,7 @@ class Core:
         return record
 
     def _new(self, kind: ServedKind, body: Object) -> Object:
-        """A new object as admission lets it through; AlreadyExists if its name is taken."""
+        """Return a new object after admission; AlreadyExists if its name is taken."""
         resource = kind.resource
         if resource.namespaced:
             self._check_namespace(body["metadata"]["namespace"])
@@ -119,7 +119,7 @@ class Core:
     def change(
         self, kind: ServedKind, record: StoredRecord, sent: Object, subresource: str, *, dry_run: bool = False
     ) -> StoredRecord:
-        """Store what an update or a patch made of an object; nothing is stored in a dry run."""
+        """Store the result of an update or patch; a dry run stores nothing."""
         old = record.body()
         new = self._changed(kind, old, sent, subresource)
         if dry_run:
@@ -127,7 +127,7 @@ class Core:
         return self.commit(kind, record, new, owners_after_write(record.owners, old, new, kind.list_keys))
 
     def _changed(self, kind: ServedKind, old: Object, sent: Object, subresource: str) -> Object:
-        """The new state as admission lets it through; a subresource is not admitted."""
+        """Return the new state after admission; subresources skip admission."""
         new = changed_object(kind, old, sent, subresource)
         if not subresource and new != old:
             new = changed_object(kind, old, self._admitted(kind.resource, new, old), "")
@@ -158,12 +158,12 @@ class Core:
     def _apply_new(self, kind: ServedKind, config: Object, manager: str) -> StoredRecord:
         record = self.create(kind.resource, config)
         if self.store.get(kind.resource, record.key) is None:
-            return record  # its owner is no more, so it is not either
+            return record  # garbage collected, because its owner does not exist
         _, owners = applied({}, {}, config, (manager, True), kind.list_keys)
         return self.store.own(kind.resource, record, owners)
 
     def commit(self, kind: ServedKind, record: StoredRecord, new: Object, owners: Owners | None = None) -> StoredRecord:
-        """Store a new state; the object goes away if this was the last thing that held it."""
+        """Store a new state; remove the object if it was only waiting for this change to be deleted."""
         owners = record.owners if owners is None else owners
         if new == record.body() and owners == record.owners:
             return record
@@ -181,7 +181,7 @@ class Core:
 
     # ------------------------------------------------------------------------------------------------ deleting
     def begin_deletion(self, kind: ServedKind, record: StoredRecord, how: Deletion) -> None:
-        """Delete an object, or mark it if something still holds it."""
+        """Delete an object, or set its deletionTimestamp if a grace period or finalizer holds it."""
         new = deletion_begun(kind, record.body(), how, self.clock())
         if kind.resource == known.NAMESPACE:
             new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
@@ -192,7 +192,7 @@ class Core:
         collect_marked(self, kind, marked)
 
     def remove(self, kind: ServedKind, record: StoredRecord) -> None:
-        """Take an object away, and what lived only because of it."""
+        """Remove an object and what depends only on it."""
         self.store.remove(kind.resource, record)
         if kind.resource == known.CRD:
             self._withdraw(record.body())
@@ -200,7 +200,7 @@ class Core:
 
     # ------------------------------------------------------------------------------------------------- details
     def contents(self, kind: ServedKind, record: StoredRecord) -> list[tuple[ServedKind, StoredRecord]]:
-        """What must go before a namespace or a definition can: empty for every other kind."""
+        """Return the objects in a namespace or of a definition, to be deleted before it; none for other kinds."""
         if kind.resource == known.NAMESPACE:
             return [(self.kind(f.resource), f.record) for f in self.store.in_namespace(record.key[1])]
         if kind.resource == known.CRD:

@@ -1,12 +1,12 @@
 """Stored objects, the log of their changes, and the watches and selectors that read it.
 
-Every commit takes the next revision of one counter and appends to one log. A watch reads the log from the revision
-it names; what the log has dropped cannot be watched any more (Gone), as after a compaction of etcd. Records never
-change once committed: all readers share their JSON, and each decodes its own copy. The content changes only by
-`ObjectStore.write` and `ObjectStore.remove`.
+Every commit takes the next revision of one counter and appends to one log. A watch reads the log from its
+resourceVersion on; if the log no longer has it, the watch is Gone, as after a compaction of etcd. Records are
+immutable: all readers share their JSON, and each decodes its own copy. Only `ObjectStore.write` and
+`ObjectStore.remove` change the content.
 
-Selectors are in the server's syntax: an absent label satisfies `!=` and `notin`; a field that the server does not
-index is refused.
+Selectors have the server's syntax: an absent label satisfies `!=` and `notin`; a field that the server does not index
+is rejected.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 
 
 def labels_matching(selector: str) -> LabelTest:
-    """The test for a selector such as `app=web,tier in (a,b),!old`; an empty selector matches everything."""
+    """Return the test for a selector such as `app=web,tier in (a,b),!old`; an empty selector matches everything."""
     tests = [_requirement(part.strip()) for part in re.split(r",(?![^(]*\))", selector) if part.strip()]
     return lambda labels: all(test(labels) for test in tests)
 
@@ -97,12 +97,12 @@ def _expression(key: str, operator: str, values: list[str]) -> LabelTest:
 
 
 def _number(text: str | None) -> float:
-    """NaN, which compares false with everything, for what is not an integer."""
+    """Return the integer as a float, or NaN, which compares false with everything, for any other text."""
     return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else float("nan")
 
 
 def fields_matching(selector: str, resource: Resource) -> Callable[[Object], bool] | None:
-    """The test for a selector such as `spec.nodeName=n1`; None where there is nothing to test."""
+    """Return the test for a selector such as `spec.nodeName=n1`; None where there is nothing to test."""
     allowed = EVERY_KIND_FIELDS + FIELDS.get(resource.qualified, ())
     wanted: list[tuple[list[str], str, bool]] = []
     for part in filter(None, (piece.strip() for piece in selector.split(","))):
@@ -142,18 +142,18 @@ class StoredRecord:
     owners: Owners = field(default_factory=dict)
 
     def body(self) -> Object:
-        """A copy that the caller may change."""
+        """Return a copy that the caller may change."""
         return decode(self.raw, Object)
 
     def at(self, revision: int) -> bytes:
-        """The JSON with another resourceVersion, as the event of a deletion shows it."""
+        """Return the JSON with another resourceVersion, as the event of a deletion shows it."""
         body = self.body()
         body["metadata"]["resourceVersion"] = str(revision)
         return encode(body)
 
 
 def record_of(body: Object, revision: int, owners: Owners) -> StoredRecord:
-    """The record of an object, whose resourceVersion is set to the revision."""
+    """Return the record of an object, whose resourceVersion is set to the revision."""
     metadata = body["metadata"]
     metadata["resourceVersion"] = str(revision)
     owner_uids = frozenset(owner["uid"] for owner in metadata.get("ownerReferences") or ())
@@ -198,7 +198,7 @@ class Watcher:
         self._closed = False
 
     def offer(self, entry: Entry) -> None:
-        """Queue what the change means to this watch: an object may also enter or leave the selection."""
+        """Queue the event of a change for this watch; an object may also enter or leave its selection."""
         before = entry.before if entry.before and self._selected(entry.before) else None
         after = entry.after if entry.after and self._selected(entry.after) else None
         if after:
@@ -207,7 +207,7 @@ class Watcher:
             self.put(EventType.DELETED, before.at(entry.revision))
 
     def put(self, kind: EventType, raw: bytes) -> None:
-        """Queue one line; a closed watch hears nothing more."""
+        """Queue one line, unless the watch is closed."""
         if not self._closed:
             self._lines.append((kind, raw))
             self._wake.set()
@@ -218,7 +218,7 @@ class Watcher:
         self._wake.set()
 
     async def lines(self) -> AsyncIterator[Line]:
-        """The lines as they come, until the server closes the watch."""
+        """Yield the lines as they come, until the server closes the watch."""
         while True:
             while self._lines:
                 yield self._lines.popleft()
@@ -238,10 +238,10 @@ class Log:
         self._entries: deque[Entry] = deque()
         self._watchers: dict[Resource, list[Watcher]] = defaultdict(list)
         self.observe: Callable[[Entry], None] | None = None
-        """Is shown every change as it is made."""
+        """Called with every change."""
 
     def append(self, entry: Entry) -> None:
-        """Remember a change and show it to the open watches."""
+        """Append a change and deliver it to the open watches."""
         self._entries.append(entry)
         if len(self._entries) > self._capacity:
             self.compacted = self._entries.popleft().revision
@@ -251,7 +251,7 @@ class Log:
             watcher.offer(entry)
 
     def open(self, watcher: Watcher, since: int) -> None:
-        """Start a watch with the changes after a revision; Gone if they are no longer all known."""
+        """Start a watch with the changes after a revision; Gone if the log no longer has all of them."""
         if since < self.compacted:
             raise Gone(f"too old resource version: {since} ({self.compacted})")
         if since > self.revision:
@@ -267,12 +267,12 @@ class Log:
         self._watchers[watcher.resource].remove(watcher)
 
     def compact(self) -> None:
-        """Forget all changes: only a watch from the present revision is possible."""
+        """Drop all changes: watches can only start at the current revision."""
         self._entries.clear()
         self.compacted = self.revision
 
     def watchers(self, resource: Resource | None = None) -> list[Watcher]:
-        """The open watches, of one kind or of all."""
+        """Return the open watches, of one kind or of all."""
         chosen = [self._watchers[resource]] if resource else list(self._watchers.values())
         return [watcher for watchers in chosen for watcher in watchers]
 
@@ -289,7 +289,7 @@ class Found:
 
 
 class ObjectStore:
-    """All records, and the log of how they came to be."""
+    """All records, and the log of their changes."""
 
     def __init__(self, history: int) -> None:
         self.log = Log(history)
@@ -298,25 +298,25 @@ class ObjectStore:
         self._owned: dict[str, dict[Address, None]] = defaultdict(dict)
 
     def get(self, resource: Resource, key: Key) -> StoredRecord | None:
-        """The record, or None."""
+        """Return the record, or None."""
         return self._records[resource].get(key)
 
     def of_kind(self, resource: Resource) -> list[StoredRecord]:
-        """All records of a kind in the order of namespace and name."""
+        """Return all records of a kind in the order of namespace and name."""
         records = self._records[resource]
         return [records[key] for key in sorted(records)]
 
     def by_uid(self, uid: str) -> Found | None:
-        """The record with a uid, or None."""
+        """Return the record with a uid, or None."""
         address = self._by_uid.get(uid)
         return None if address is None else Found(address[0], self._records[address[0]][address[1]])
 
     def owned_by(self, uid: str) -> list[Found]:
-        """The records that name the uid as an owner, oldest first."""
+        """Return the records that name the uid as an owner, oldest first."""
         return [Found(resource, self._records[resource][key]) for resource, key in self._owned.get(uid, ())]
 
     def in_namespace(self, namespace: str) -> Iterator[Found]:
-        """Everything that lives in a namespace."""
+        """Yield all records in a namespace."""
         for resource, records in list(self._records.items()):
             for key in [key for key in records if key[0] == namespace]:
                 yield Found(resource, records[key])
@@ -338,7 +338,7 @@ class ObjectStore:
         return after
 
     def remove(self, resource: Resource, record: StoredRecord) -> None:
-        """Commit the end of an object."""
+        """Commit the removal of an object."""
         self.log.revision += 1
         del self._records[resource][record.key]
         self._reindex(resource, record, None)

@@ -1,10 +1,10 @@
-"""What a write may change: the new state of an object from its old state and what the caller sent. Pure functions.
+"""The rules of writes, as pure functions: the new state of an object from its old state and the sent one.
 
-A write to the object leaves its status alone and a write to the status leaves the rest alone, where the kind has a
-status subresource. Built-in kinds take labels and annotations along with a status write; custom resources do not.
+If the kind has a status subresource, a write to the object ignores its status, and a write to the status ignores the
+rest. A status write of a built-in kind also changes labels and annotations; one of a custom resource does not.
 
-A deletion removes an object at once if nothing holds it. A grace period (pods on a node) or finalizers hold it: it then
-has a deletionTimestamp, and the last of the two to go removes the object. A second delete can only shorten the grace.
+A deletion removes an object at once unless a grace period (pods on a node) or finalizers hold it: then it gets a
+deletionTimestamp and is removed when neither holds it. A second delete can only shorten the grace period.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def generated_name(prefix: str, random: Random) -> str:
-    """A name with five random characters, never longer than 63."""
+    """Return a name with five random characters, never longer than 63."""
     return prefix[:58] + "".join(random.choices(_SUFFIX, k=5))
 
 
 def new_metadata(metadata: Object, now: float, uid: str) -> Object:
-    """The metadata of an object to be created; refuses a resourceVersion."""
+    """Return the metadata of an object to be created; a resourceVersion is rejected."""
     if metadata.get("resourceVersion"):
         raise ApiError("resourceVersion should not be set on objects to be created")
     own = {name: value for name, value in metadata.items() if name not in SERVER_SET or name == "generateName"}
@@ -49,7 +49,7 @@ def new_metadata(metadata: Object, now: float, uid: str) -> Object:
 
 
 def updated_metadata(old: Object, new: Object) -> Object:
-    """The metadata of an update: what only the server may set stays as it was."""
+    """Return the metadata of an update; fields that only the server may set keep their values."""
     kept = {name: old[name] for name in (*SERVER_SET, "name", "namespace", "resourceVersion") if name in old}
     mine = {name: value for name, value in new.items() if name not in SERVER_SET}
     return _without_empties(mine) | kept
@@ -86,7 +86,7 @@ def _problems(resource: Resource, metadata: Object) -> list[tuple[str, str]]:
 
 
 def invalid(resource: Resource, name: str, found: list[tuple[str, str]]) -> Invalid:
-    """The refusal that lists every (field, message)."""
+    """Return the error that lists every (field, message)."""
     causes = [{"field": field, "message": message, "reason": "FieldValueInvalid"} for field, message in found]
     text = "; ".join(f"{field}: {message}" for field, message in found)
     details: Object = {"name": name, "group": resource.group, "kind": resource.kind, "causes": causes}
@@ -95,7 +95,7 @@ def invalid(resource: Resource, name: str, found: list[tuple[str, str]]) -> Inva
 
 
 def modified(resource: Resource, name: str, why: str) -> Conflict:
-    """The refusal of a write that would overwrite a newer state or breaks a precondition."""
+    """Return the error for a write that would overwrite a newer state or violates a precondition."""
     return Conflict(
         f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}',
         details={"name": name, "group": resource.group, "kind": resource.plural},
@@ -106,7 +106,7 @@ STATUS_TAKES = ("labels", "annotations", "finalizers")
 
 
 def new_object(kind: ServedKind, body: Object) -> Object:
-    """The state of an object to be created, from a body that has its metadata and the server's additions."""
+    """Return the state of an object to be created, from a body that has its metadata and the server's additions."""
     if kind.generation:
         body["metadata"]["generation"] = 1
     body = _conformed(kind, body, None)
@@ -115,13 +115,13 @@ def new_object(kind: ServedKind, body: Object) -> Object:
 
 
 def without_status(kind: ServedKind, body: Object) -> Object:
-    """A new object as sent, without the status that only the status subresource may write."""
+    """Return a new object as sent, without the status that only the status subresource may write."""
     drop = kind.status and not kind.keeps_status
     return {name: value for name, value in body.items() if name != "status" or not drop}
 
 
 def changed_object(kind: ServedKind, old: Object, sent: Object, subresource: str) -> Object:
-    """The state of an object after an update or a patch."""
+    """Return the state of an object after an update or a patch."""
     if subresource and not (subresource == "status" and kind.status):
         raise NotFound(f"{kind.resource.qualified} has no subresource {subresource!r} to write")
     new = _status_write(kind, old, sent) if subresource == "status" else _object_write(kind, old, sent)
@@ -155,7 +155,7 @@ def _object_write(kind: ServedKind, old: Object, sent: Object) -> Object:
 
 
 def _conformed(kind: ServedKind, new: Object, old: Object | None) -> Object:
-    """The object in the shape of its schema; Invalid lists what does not fit."""
+    """Return the object pruned and defaulted by its schema; Invalid lists all violations."""
     found: list[tuple[str, str]] = []
     name = new["metadata"].get("name", "")
     if kind.schema is not None:
@@ -188,7 +188,7 @@ def _check_finalizers(kind: ServedKind, old: Object, new: Object) -> None:
 
 
 def check_version(kind: ServedKind, old: Object, sent: Object, patched: bool) -> None:
-    """Conflict if the sent object was made from another state or another object than the stored one."""
+    """Raise Conflict if the sent resourceVersion or uid differs, Invalid if a required resourceVersion is absent."""
     mine, theirs = sent.get("metadata") or {}, old["metadata"]
     name, version = theirs["name"], mine.get("resourceVersion")
     if mine.get("uid") not in (None, "", theirs["uid"]):
@@ -203,14 +203,14 @@ def check_version(kind: ServedKind, old: Object, sent: Object, patched: bool) ->
 
 
 def check_name(name: str, sent: Object) -> None:
-    """BadRequest if the body names another object than the address."""
+    """Raise BadRequest if the body names another object than the URL."""
     mine = (sent.get("metadata") or {}).get("name") or ""
     if mine != name:
         raise BadRequest(f"the name of the object ({mine}) does not match the name on the URL ({name})")
 
 
 def patched(kind: ServedKind, old: Object, patch: Patch) -> Object:
-    """The document after a merge, JSON or strategic patch."""
+    """Return the document after a merge, JSON or strategic patch."""
     if patch.type is PatchType.STRATEGIC and kind.custom:
         raise Unsupported(
             "the body of the request was in an unknown format: custom resources take merge, json and apply"
@@ -231,7 +231,7 @@ def _map(document: Any) -> Object:
 
 
 def check_namespace(namespace: Object | None, name: str) -> None:
-    """Refuse to create in a namespace that does not exist or is going away."""
+    """Reject a create in a namespace that does not exist or is terminating."""
     if namespace is None:
         raise NotFound(f'namespaces "{name}" not found', details={"name": name, "kind": "namespaces"})
     if "deletionTimestamp" in namespace["metadata"]:
@@ -244,7 +244,7 @@ _FINALIZER = {Propagation.ORPHAN: ORPHAN, Propagation.FOREGROUND: FOREGROUND}
 
 
 def check_preconditions(kind: ServedKind, body: Object, how: Deletion) -> None:
-    """Conflict if the object is not the one, or not in the state, the caller meant."""
+    """Raise Conflict if uid or resourceVersion differ from the preconditions of the deletion."""
     metadata = body["metadata"]
     for name, mine, theirs in (("UID", how.uid, "uid"), ("ResourceVersion", how.version, "resourceVersion")):
         if mine and mine != metadata[theirs]:
@@ -253,7 +253,7 @@ def check_preconditions(kind: ServedKind, body: Object, how: Deletion) -> None:
 
 
 def deletion_begun(kind: ServedKind, body: Object, how: Deletion, now: float) -> Object:
-    """The object with its deletion under way; `deletion_finished`: no finalizer is left."""
+    """Return the terminating object, with deletionTimestamp and grace period in seconds."""
     metadata = dict(body["metadata"])
     seconds = pod_grace(body, how.grace_seconds) if kind.resource.qualified == "pods" else 0
     finalizers = _finalizers(metadata, how)
@@ -279,14 +279,14 @@ def _finalizers(metadata: Object, how: Deletion) -> list[str]:
 
 
 def deletion_finished(body: Object) -> bool:
-    """Whether a deletion is under way and nothing holds the object any more."""
+    """Whether the object is terminating and neither grace period nor finalizers hold it."""
     metadata = body["metadata"]
     held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
     return "deletionTimestamp" in metadata and not held
 
 
 def without_finalizer(body: Object, name: str) -> Object:
-    """The object without one finalizer."""
+    """Return the object without one finalizer."""
     rest = [finalizer for finalizer in body["metadata"].get("finalizers") or [] if finalizer != name]
     metadata = {key: value for key, value in body["metadata"].items() if key != "finalizers"}
     return {**body, "metadata": {**metadata, "finalizers": rest} if rest else metadata}

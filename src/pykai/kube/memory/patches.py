@@ -1,13 +1,12 @@
-"""The patch formats and server-side apply, as pure functions: a document and a patch in, a new document out.
+"""The patch formats and server-side apply, as pure functions from a document and a patch to a new document.
 
-Strategic merge knows from `LIST_KEYS` which lists of the built-in kinds merge by key; every other list is replaced.
-In a merged list, items that only the patch names go before the ones it does not, and the server's order is kept
-among the rest: this is what the server does, and readers of `conditions` see it.
+`LIST_KEYS` states which lists of the built-in kinds strategic merge merges by key; every other list is replaced. In a
+merged list, items that only the patch has precede those that it does not have, and the rest keeps the server's order:
+the real server does so, and readers of `conditions` see it.
 
 Server-side apply keeps field ownership as the set of leaf paths per manager. A leaf is a scalar, an empty map, or a
-list that is replaced as a whole; a keyed list (conditions by type) is a map from key to item. An object that was
-never applied has no owner: its first apply treats all present fields as owned by one manager that may be overruled
-by force.
+list that is replaced as a whole; a keyed list (conditions by type) is a map from key to item. If an object was never
+applied, its first apply treats all present fields as owned by one manager, whose fields can be taken by force.
 """
 
 from __future__ import annotations
@@ -190,13 +189,13 @@ SERVER_OWNED = frozenset(
 
 
 def built_in_keys(path: Path) -> tuple[str, ...]:
-    """The keys of a list of a built-in kind; empty for a list that is one value."""
+    """Return the keys of a list of a built-in kind; empty for a list that is one value."""
     key = LIST_KEYS.get(path[-1]) if path else None
     return (key,) if key else ()
 
 
 def schema_keys(schema: Fields) -> ListKeys:
-    """The keys of a list as a custom resource's schema declares them."""
+    """Return the keys of a list as a custom resource's schema declares them."""
 
     def keys(path: Path) -> tuple[str, ...]:
         if path == ("metadata", "ownerReferences"):
@@ -216,7 +215,7 @@ def _property(schema: Fields, name: str) -> Fields:
 
 
 def leaves(value: Any, keys: ListKeys, path: Path = ()) -> dict[Path, Any]:
-    """Every leaf of the value by its path."""
+    """Return every leaf of the value by its path."""
     if isinstance(value, dict) and value:
         found: dict[Path, Any] = {}
         for name, item in value.items():
@@ -232,7 +231,7 @@ def leaves(value: Any, keys: ListKeys, path: Path = ()) -> dict[Path, Any]:
 
 
 def owners_after_write(owners: Owners, before: Object, after: Object, keys: ListKeys) -> Owners:
-    """The owners after a write that was no apply: what it changed, the appliers no longer own."""
+    """Return the owners after a write that was no apply: appliers no longer own the fields it changed."""
     if not owners:
         return owners
     old, new = leaves(before, keys), leaves(after, keys)
@@ -246,7 +245,7 @@ def owners_after_write(owners: Owners, before: Object, after: Object, keys: List
 def applied(
     current: Object, owners: Owners, config: Object, manager: tuple[str, bool], keys: ListKeys
 ) -> tuple[Object, Owners]:
-    """The object and its owners after `config` was applied by (name, force); Conflict names fields of others."""
+    """Return the object and its owners after `config` was applied by (name, force); Conflict names fields of others."""
     name, force = manager
     present = leaves(current, keys)
     if not owners and current:
@@ -302,17 +301,17 @@ def _merged(current: Any, config: Any, keys: ListKeys, path: Path) -> Any:
 
 
 def _is_key(path: Path, keys: ListKeys) -> bool:
-    """Whether the leaf is the key of a list item, by which its other leaves are found: it must go last."""
+    """Whether the leaf is the key of a list item; it must be removed last, because it identifies the item."""
     return len(path) > 2 and isinstance(path[-2], tuple) and path[-1] in keys(path[:-2])
 
 
 def _has_parts(value: Any, keys: ListKeys, path: Path) -> bool:
-    """Whether what was one leaf (an empty map or list) has got parts of its own meanwhile."""
+    """Whether a former leaf (an empty map or list) now has content."""
     return bool(value) and (isinstance(value, dict) or (isinstance(value, list) and bool(keys(path))))
 
 
 def _remove(value: Any, path: Path, keys: ListKeys, at: int = 0) -> None:
-    """Take one leaf out of `value`, with the maps and list items that become empty by it."""
+    """Remove one leaf from `value`, and maps and list items that become empty."""
     part = path[at]
     if isinstance(value, list):
         names = keys(path[:at])

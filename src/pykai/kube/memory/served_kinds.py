@@ -1,8 +1,8 @@
-"""What the server does differently from kind to kind: a table of kinds, additions to new objects, the rules of pods.
+"""Kind-specific rules of the server: a table of kinds, defaults of new objects, the rules of pods.
 
-`ServedKind` answers: has it a status subresource, does it count generations, may it be updated without a
-resourceVersion, does a write of its status also take labels and annotations, does a new object keep the status it comes
-with. Custom resources get their row from their definition.
+`ServedKind` states whether a kind has a status subresource, counts generations, may be updated without a
+resourceVersion, also writes labels and annotations with its status, and keeps the status of a new object. The rows of
+custom resources come from their definitions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ServedKind:
 
     @property
     def custom(self) -> bool:
-        """Whether a definition, not the server itself, made this kind."""
+        """Whether the kind is a custom resource."""
         return self.schema is not None
 
 
@@ -83,7 +83,7 @@ _KEEPS_STATUS = (known.NODE,)
 
 
 def built_in(resource: Resource) -> ServedKind:
-    """The row of a built-in kind."""
+    """Return the row of a built-in kind."""
     return ServedKind(
         resource,
         status=resource in _STATUS,
@@ -94,7 +94,7 @@ def built_in(resource: Resource) -> ServedKind:
 
 
 def from_definition(definition: Object) -> list[ServedKind]:
-    """The rows of a CustomResourceDefinition, one per served version."""
+    """Return the rows of a CustomResourceDefinition, one per served version."""
     spec = definition["spec"]
     names, namespaced = spec["names"], spec["scope"] == "Namespaced"
     rows = []
@@ -161,7 +161,7 @@ FINISHED = ("Succeeded", "Failed")
 
 
 def defaulted_pod(pod: Object, classes: Iterable[Fields]) -> Object:
-    """A new pod with the server's defaults, its priority resolved and its status reset."""
+    """Return a new pod with the server's defaults, its priority resolved and its status reset."""
     spec = {**SPEC_DEFAULTS, **(pod.get("spec") or {})}
     for part in ("containers", "initContainers"):
         if spec.get(part):
@@ -171,7 +171,7 @@ def defaulted_pod(pod: Object, classes: Iterable[Fields]) -> Object:
 
 
 def _with_requests(container: Object) -> Object:
-    """A container whose requests are its limits where it does not say."""
+    """Return a container whose missing requests default to its limits."""
     resources = container.get("resources") or {}
     if not resources.get("limits"):
         return container
@@ -201,7 +201,7 @@ def _priority(spec: Object, classes: list[Fields]) -> int:
 
 
 def pod_spec_problems(pod: Object) -> list[tuple[str, str]]:
-    """What is missing from a new pod's spec."""
+    """Return missing required fields of a new pod's spec."""
     containers = pod["spec"].get("containers") or []
     if not containers:
         return [("spec.containers", "Required value")]
@@ -216,7 +216,7 @@ def pod_spec_problems(pod: Object) -> list[tuple[str, str]]:
 
 
 def pod_change_problems(old: Object, new: Object) -> list[tuple[str, str]]:
-    """What an update changes that a pod does not allow."""
+    """Return the changes of immutable fields of a pod."""
     before, after = old["spec"], new.get("spec") or {}
     gated = bool(before.get("schedulingGates"))
     found = []
@@ -243,7 +243,7 @@ def _fixed(spec: Object, gated: bool) -> Object:
 
 
 def bound_pod(pod: Object, binding: Object, now: float) -> Object:
-    """The pod on its node, with the annotations and labels of the binding; Conflict if it may not be bound."""
+    """Return the pod on its node, with the annotations and labels of the binding; Conflict if it may not be bound."""
     metadata, name = pod["metadata"], pod["metadata"]["name"]
     wanted = binding.get("metadata") or {}
     node = (binding.get("target") or {}).get("name") or ""
@@ -266,7 +266,7 @@ def bound_pod(pod: Object, binding: Object, now: float) -> Object:
 
 
 def with_condition(pod: Object, condition: Object, now: float) -> Object:
-    """The pod with a condition set; the transition time moves only when its status does."""
+    """Return the pod with a condition set; lastTransitionTime changes only with the condition's status."""
     status = pod.setdefault("status", {})
     old = next((c for c in status.get("conditions") or [] if c["type"] == condition["type"]), None)
     since = (
@@ -281,7 +281,7 @@ def with_condition(pod: Object, condition: Object, now: float) -> Object:
 
 
 def pod_grace(pod: Object, asked: int | None) -> int:
-    """Seconds the kubelet gets to stop a pod; 0 for one that is on no node or finished."""
+    """Return the grace period in seconds; 0 for a pod that has no node or has ended."""
     if not pod["spec"].get("nodeName") or pod["status"].get("phase") in FINISHED:
         return 0
     chosen = pod["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked

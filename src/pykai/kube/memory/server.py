@@ -1,9 +1,9 @@
-"""An API server in memory: the interface of `pykai.kube.api` with the rules of the real one, in this process.
+"""An API server in memory: the interface of `pykai.kube.api` with the rules of the real server.
 
-It is product code: the simulator, dry runs and fast tests run the same controllers on it that run on a cluster.
-Time comes from the caller, names and uids from a seeded generator: the same calls give the same objects.
-Where a cluster needs a controller (garbage collection, namespace deletion) the effect is there at once.
-Not modelled: authorisation, the managedFields that objects show, the expiry of events.
+It is product code: simulator, dry runs and fast tests run the same controllers on it as a cluster does. The caller
+provides the time, and names and uids come from a seeded generator, so the same calls give the same objects. Garbage
+collection and namespace deletion, for which a cluster needs controllers, take effect at once. Not modelled:
+authorization, `managedFields`, the expiry of events.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ DONE: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": 
 
 
 class MemoryApi:
-    """An `Api`. `clock` gives seconds since 1970, `definitions` are CRDs installed from the start,
-    `history` is how many changes a watch can go back."""
+    """An `Api`. `clock` returns seconds since 1970, `definitions` are CRDs installed from the start, `history` is the
+    number of changes that the watch log keeps."""
 
     def __init__(
         self,
@@ -167,21 +167,21 @@ class MemoryApi:
         return dict(DONE)
 
     def load(self, resource: Resource, body: Object) -> None:
-        """Take over an object of another server as it is: identity, times and status; no admission, no collection."""
+        """Store an object of another server unchanged, with uid, times and status, without admission or collection."""
         self._core.load(resource, body)
 
     def observe(self, change: Callable[[Entry], None]) -> None:
-        """Show every change from now on as it is made, before any watch."""
+        """Call `change` with every change from now on, before any watch."""
         self._core.store.log.observe = change
 
     # ------------------------------------------------------------------------ what a real server does in time
     def compact(self) -> None:
-        """Forget the past: watches from before now, and half-read lists, are Gone."""
+        """Compact: older watches and continue tokens become Gone."""
         self._core.store.log.compact()
         self._lists = Lists()
 
     def disconnect(self) -> None:
-        """End every open watch, as a server does that restarts."""
+        """End every open watch, as a restarting server does."""
         for watcher in self._core.store.log.watchers():
             watcher.close()
 
@@ -215,7 +215,7 @@ class Lists:
         self._count = 0
 
     def cut(self, records: Sequence[StoredRecord], limit: int, version: int) -> tuple[Sequence[StoredRecord], str]:
-        """The first page, and the token for the rest; the token is empty if there is none."""
+        """Return the first page, and the token for the rest; the token is empty if there is none."""
         if not limit or len(records) <= limit:
             return records, ""
         self._count += 1
@@ -226,7 +226,7 @@ class Lists:
         return records[:limit], token
 
     def resume(self, token: str, compacted: int) -> tuple[int, Sequence[StoredRecord]]:
-        """The version of a list and its records from the token on; Gone if it is too long ago."""
+        """Return the version of a list and its records from the token on; Gone if it is too long ago."""
         found = self._open.get(token)
         if found is None or found[0] < compacted:
             raise Gone("The provided continue parameter is too old to display a consistent list result.")
