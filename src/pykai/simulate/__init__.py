@@ -1,1 +1,1 @@
-"""A cluster in memory and in virtual time around the real cache and engine: only the two ends differ from live."""
+"""Simulation: the real components on an in-memory API server in virtual time."""

@@ -1,9 +1,9 @@
-"""What an API server and the admission webhooks would refuse, found before anything runs.
+"""Validation of manifests before a simulation, as an API server and the admission webhooks would reject them.
 
-Fields must exist, have the type the scheduler reads and values an API server accepts. Each check yields
-(path of the field, what is wrong with it). ROWS are the fields of Kubernetes' own kinds (1.35), so that an unknown name
-is an error: one row for each type, its fields by name, `!` for those that must be there, then `:T` or `:[T]` for the
-type of the field or of its items, or `=a|b` where it has few values. A field without more is not looked into.
+Fields must exist, have the type that the scheduler reads and values that an API server accepts. Each check yields
+(path of the field, problem). ROWS are the fields of Kubernetes' own kinds (1.35), so that an unknown name is an error:
+one row per type, its fields by name, `!` for required ones, then `:T` or `:[T]` for the type of the field or of its
+items, or `=a|b` for an enumeration. The content of a field without type is not checked.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ _FIELD = re.compile(r"(?P<name>\w+)(?P<needed>!?)(?::(?P<list>\[?)(?P<type>\w+)\
 
 @cache
 def schema_of(name: str) -> Schema:
-    """A type as a schema: which fields there are, which must be there, which values they have."""
+    """Return a type as a schema: its fields, the required ones and their values."""
     if name in PLAIN:
         return {"type": PLAIN[name], "nullable": True}
     fields = [match for match in map(_FIELD.fullmatch, ROWS[name].split()) if match is not None]
@@ -149,7 +149,7 @@ def metadata(meta: Object, below: str = "") -> Problems:
 
 
 def shaped(obj: Object, shape: type[Any]) -> Problems:
-    """What of an object has not the type that the scheduler reads."""
+    """Yield fields of an object that have another type than the scheduler reads."""
 
     def read(part: Object) -> object:
         return json.decode(json.encode(part), type=shape)
@@ -162,7 +162,7 @@ def shaped(obj: Object, shape: type[Any]) -> Problems:
 
 
 def timing(obj: Object) -> Problems:
-    """The annotations that say when an object comes and how long its pods run."""
+    """Check the annotations for the arrival of an object and the run time of its pods."""
     annotations = (obj.get("metadata") or {}).get("annotations") or {}
     for key, text in annotations.items():
         if not key.startswith(_PREFIX):
@@ -178,12 +178,12 @@ def timing(obj: Object) -> Problems:
 
 
 def pod(obj: Object) -> Problems:
-    """A Pod."""
+    """Check a Pod."""
     yield from pod_checks.template(obj, "")
 
 
 def pods_in(obj: Object) -> Iterator[tuple[str, Object]]:
-    """The pod an object is, or the templates of pods anywhere in it, with the path before their `spec`."""
+    """Yield the object itself if it is a pod, or all pod templates in it, with the path before their `spec`."""
     if obj.get("kind") == "Pod":
         yield "", obj
         return
@@ -204,7 +204,7 @@ def _templates(part: object, below: str) -> Iterator[tuple[str, Object]]:
 
 
 def workload(obj: Object) -> Problems:
-    """A workload of which only the templates of its pods are checked."""
+    """Check only the pod templates of a workload."""
     found = list(pods_in(obj))
     if not found:
         yield "spec", "holds no template of pods"
@@ -215,7 +215,7 @@ def workload(obj: Object) -> Problems:
 
 
 def job(obj: Object) -> Problems:
-    """A Job and the pods it makes."""
+    """Check a Job and its pod template."""
     spec = obj.get("spec") or {}
     for field in ("parallelism", "completions"):
         value = spec.get(field, 1)
@@ -233,7 +233,7 @@ def job(obj: Object) -> Problems:
 
 
 def node(obj: Object) -> Problems:
-    """A Node and what it offers."""
+    """Check a Node and its resources."""
     status = obj.get("status")
     offered = [part for part in ("allocatable", "capacity") if isinstance(status, dict) and status.get(part)]
     if not isinstance(status, dict) or not offered:
@@ -248,12 +248,12 @@ def node(obj: Object) -> Problems:
 
 
 def config_map(obj: Object) -> Problems:
-    """A ConfigMap."""
+    """Check a ConfigMap."""
     yield from texts(obj.get("data"), "data")
 
 
 def queue(obj: Object) -> Problems:
-    """A Queue's own figures; -1 is unlimited."""
+    """Check the amounts of a Queue; -1 is unlimited."""
     resources = (obj.get("spec") or {}).get("resources")
     if not isinstance(resources, dict):
         yield "spec.resources", "is missing: a queue without it can run nothing"
@@ -267,7 +267,7 @@ def queue(obj: Object) -> Problems:
 
 
 def pod_group(obj: Object) -> Problems:
-    """A PodGroup's tree of sub-groups."""
+    """Check the tree of sub-groups of a PodGroup."""
     try:
         sub_group_tree(convert(obj, kinds.PodGroup))
     except SubGroupError as error:
@@ -275,7 +275,7 @@ def pod_group(obj: Object) -> Problems:
 
 
 def nothing(obj: Object) -> Problems:
-    """Kinds of which only the shape is checked."""
+    """Check nothing beyond the types of fields."""
     yield from ()
 
 
@@ -283,11 +283,11 @@ Schema = Fields
 
 
 def problems(obj: Object, shape: type[Any], check: Callable[[Object], Problems], sound: set[bytes]) -> Problems:
-    """What is wrong with an object that has a kind and metadata, the plainest reason first.
+    """Yield the problems of an object with kind and metadata, the most basic first.
 
-    `shape` is what the scheduler reads of it, `check` looks at the rest. After the first problem nothing more can be
-    relied on. `sound` gathers what has the fields of its kind: of objects that differ in their metadata alone, as the
-    jobs of a generator, one is read by its schema.
+    `shape` is the struct the scheduler reads, `check` checks the rest. A problem at one stage skips the later stages.
+    `sound` collects objects with valid fields, so that of objects that differ only in metadata, such as generated jobs,
+    one is checked against the schema.
     """
     yield from metadata(obj["metadata"])
     kind, body = obj["kind"], json.encode({field: value for field, value in obj.items() if field != "metadata"})
@@ -319,7 +319,7 @@ def _definitions() -> dict[str, Schema]:
 
 @cache
 def _schema(kind: str) -> Schema:
-    """The fields of a kind; a field that is not among them is a typo."""
+    """Return the fields of a kind; any other field is an error."""
     if kind in ROWS:
         return schema_of(kind)
     schema = _definitions()[kind]
@@ -327,7 +327,7 @@ def _schema(kind: str) -> Schema:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """What may have been meant by a name: the one like it, else all there are."""
+    """Return the suggestion for an unknown name: the most similar one, else all known names."""
     alike = {field.lower(): field for field in known}
     found = get_close_matches(str(name).lower(), alike, n=1)
     return f": did you mean {alike[found[0]]}?" if found else f" (known: {', '.join(alike.values())})"

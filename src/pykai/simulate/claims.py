@@ -1,8 +1,8 @@
-"""Stand-ins for the controllers of claims: ResourceClaims of pods' templates, and volumes on demand.
+"""Simulated controllers of claims: ResourceClaims from pods' templates, and dynamic volumes.
 
-Of the resource claim controller: a pod that names a template gets a claim of its own, which its status shows; a pod
-that is over or gone no longer uses its claims, and devices that no pod uses are free. Of volume controller and drivers:
-a claim with a selected node gets a new volume that this node can reach, one that names a volume is bound to it.
+As the resource claim controller does: a pod that names a template gets its own claim, recorded in its status; a pod
+that ended or was deleted no longer uses its claims, and unused claims are deallocated. As volume controller and drivers
+do: a claim with a selected node gets a new volume accessible from this node, one that names a volume is bound to it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ PROVISION_SECONDS = 1.0
 _OVER = ("Succeeded", "Failed")
 log = structlog.get_logger("claims")
 Item = tuple[str, str, str]
-"""Kind, namespace and name of an object to look at."""
+"""Kind, namespace and name of an object to reconcile."""
 
 
 class ClaimControllers:
-    """Both stand-ins on one API server; they do nothing where no pod has claims."""
+    """Both controllers on one API server; idle while no pod has claims."""
 
     def __init__(self, api: Api, watches: InformerFactory) -> None:
         self._api = api
@@ -46,7 +46,7 @@ class ClaimControllers:
         self._queued: set[Item] = set()
 
     async def run(self) -> None:
-        """Work until cancelled; the watches run beside."""
+        """Reconcile until cancelled; the caller runs the watches."""
         for informer in (self._templates, self._claims, self._volumes, self._volume_claims, self._pods):
             await informer.synced()
         self._pods.subscribe(self._pod_changed)
@@ -111,7 +111,7 @@ class ClaimControllers:
             await self._api.patch(ref, Patch.merge({"status": {"resourceClaimStatuses": statuses}}))
 
     async def _release(self, namespace: str, name: str) -> None:
-        """Take pods that are over off the claim's users; without users it is free, and may be deleted."""
+        """Remove ended pods from the claim's users; deallocate it without users, so that it may be deleted."""
         claim = await self._api.get(RESOURCE_CLAIM.ref(name, namespace), Object)
         status = claim.get("status") or {}
         users = status.get("reservedFor") or []
@@ -181,7 +181,7 @@ def _is_over(pod: Object) -> bool:
 
 
 def _used_by(pod: Object) -> list[str]:
-    """The claims that a pod names or was given."""
+    """Return the claims that a pod names or that were created for it."""
     status = pod.get("status") or {}
     made = [each.get("resourceClaimName") for each in status.get("resourceClaimStatuses") or ()]
     extended = (status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName")

@@ -1,8 +1,7 @@
-"""A simulation: the product on the in-memory API server in virtual time, with hollow kubelets and stand-in controllers.
+"""A simulation: the real components on the in-memory API server in virtual time, with hollow kubelets and controllers.
 
-Everything that decides or writes is the product; this module only connects it: an API server, watches of observers,
-kubelets that play the nodes of the manifests, the objects that arrive when their time comes, the usage of queues since
-the run began, and the end of the run.
+This module makes no decisions; it connects the components with an API server, watches of observers, hollow kubelets for
+the nodes of the manifests, objects that arrive over time, and the usage of queues since the start, and ends the run.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from pykai.simulate.recorder import Decision, Recorder
 from pykai.simulate.workloads import definitions, templated
 
 Progress = Callable[[float, int, int], None]
-"""Seconds simulated so far, pods that have ended, pods there have been."""
+"""(seconds simulated so far, ended pods, all pods created)."""
 NEVER = float("inf")
 _STEP_SECONDS = 10.0
 _DEVICE_IDS = uuid.UUID("0f6a3c8e-8a53-5d0c-9a7e-3f1f0a5b7c11")
@@ -47,71 +46,71 @@ _NAMESPACES = (names.SYSTEM_NAMESPACE, names.RESERVATION_NAMESPACE, names.SCALIN
 
 @dataclass(frozen=True)
 class Setting:
-    """Times in seconds. The same setting and the same manifests give the same history."""
+    """The settings of a run, times in seconds. The same setting and manifests give the same history."""
 
     seed: int = 0
     start: float = 1_767_225_600.0
-    """When the run begins: 2026-01-01T00:00:00Z."""
+    """The start of the run: 2026-01-01T00:00:00Z."""
     starting: float = 2.0
     """From the bind of a pod until it runs."""
     stopping: float = 5.0
-    """From the deletion of a pod until it is gone, where it does not say itself."""
+    """From the deletion of a pod until it is removed, unless annotated."""
     job_runs: float = 60.0
-    """How long a Job's pod runs where it does not say itself; other pods run for ever."""
+    """The run time of a Job's pod, unless annotated; other pods run for ever."""
     settled: float = 120.0
-    """A run without an end stops when nothing has happened for so long."""
+    """A run without a fixed end stops when nothing has happened for this time."""
     usage: UsageConfig | None = None
-    """Which past use counts for fair shares; None: none does. The database it names is not asked."""
+    """How past usage counts for fair shares; None: not at all. The database it names is not queried."""
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the product is connected to: an observer of decisions, and the past use of queues where it counts."""
+    """Connections of the components: an observer of decisions, and the source of past usage if it counts."""
 
     observe: Callable[[Decision], None]
     past: PastUsage | None
     replica: str = ""
-    """The identity of this process in elections; empty: it is the only one, and there are none."""
+    """The identity of this process in leader elections; empty: no election, because it is the only process."""
 
 
 class Product(Protocol):
-    """The product, as a simulation runs it."""
+    """All components, as a simulation runs them."""
 
     def admission(self, queues: Callable[[], Mapping[str, Object]], warn: Callable[[str], None]) -> Sequence[Admission]:
-        """The webhooks; `queues` are those there are when asked, `warn` takes what the user is warned about."""
+        """Return the webhooks; `queues` returns the current queues, `warn` receives admission warnings."""
         ...
 
     def definitions(self) -> Sequence[Object]:
-        """The custom resource definitions to serve."""
+        """Return the custom resource definitions to serve."""
         ...
 
     async def run(self, api: Api, hooks: Hooks, ready: asyncio.Event) -> None:
-        """Run all components until cancelled, or until the run is over; `ready` is set once they work."""
+        """Run all components until cancelled or the end of the run; `ready` is set when they are ready."""
         ...
 
     def programs(self, api: Api) -> OnStart:
-        """What those pods run that are programs of the product."""
+        """Return the programs of pods that run a component."""
         ...
 
     def faults(self) -> Sequence[str]:
-        """What went wrong in the product so far that never should, such as a plan that the judge refused."""
+        """Return violated invariants so far, such as a plan that the judge rejected."""
         ...
 
 
 class BrokenError(RuntimeError):
-    """The product failed in the run: it has a bug."""
+    """A component failed during the run, which is a bug."""
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """One run; `play` returns its outcome."""
+    """One run; `play` returns its result."""
 
     product: Product
     arrivals: Sequence[Arrival]
     setting: Setting = field(default_factory=Setting)
 
     def play(self, until: float | None = None, progress: Progress = lambda *_: None) -> SimulationResult:
-        """Run for so many seconds, or until nothing happens any more; ValueError where that may be never."""
+        """Run until `until` seconds, or until nothing happens any more; ValueError if that may never be."""
         if until is None and self.setting.usage is not None:
             raise ValueError("where past use counts, a run has no end of its own")
 
@@ -121,7 +120,7 @@ class Simulation:
         return loop.run(playing(), self.setting.start, self.setting.seed)
 
     def refusals(self) -> list[str]:
-        """What the API server and admission refuse of the arrivals, each with where it was written; nothing runs."""
+        """Return what the API server and admission reject of the arrivals, each with its source; no component runs."""
 
         async def trying() -> list[str]:
             return await _Run(self.product, self.arrivals, self.setting).refusals()
@@ -130,7 +129,7 @@ class Simulation:
 
 
 class _Run:
-    """The parts of a run; made on its loop."""
+    """The parts of a run, created on its event loop."""
 
     def __init__(self, product: Product, arrivals: Sequence[Arrival], setting: Setting) -> None:
         self._product, self._setting = product, setting
@@ -149,7 +148,7 @@ class _Run:
         self._kubelets = Kubelets(self._api, self._watches, settings)
 
     async def play(self, until: float | None, progress: Progress) -> SimulationResult:
-        """Let everything happen, and return what did."""
+        """Run, and return the result."""
         past = PastUsage(self._setting.usage) if self._setting.usage else None
         if past is not None:
             self._recorder.on_sample = lambda sample: past.record(self._setting.start + sample.at, sample)
@@ -177,7 +176,7 @@ class _Run:
         return self._outcome()
 
     async def refusals(self) -> list[str]:
-        """Apply everything, and the pods of templates, to a server on which nothing runs."""
+        """Apply everything, and pods of templates, to an API server without components; return what it rejects."""
         self._take_over()
         found: list[str] = []
         for arrival in self._arrivals:
@@ -191,7 +190,7 @@ class _Run:
         return found
 
     def _take_over(self) -> None:
-        """Store what was read from a cluster."""
+        """Store the objects that were read from a cluster."""
         existing = [arrival for arrival in self._arrivals if arrival.exists]
         self._arrivals = [arrival for arrival in self._arrivals if not arrival.exists]
         for arrival in existing:
@@ -204,7 +203,7 @@ class _Run:
                 self._controllers.adopt(obj)
 
     async def _conducted(self, tasks: Sequence[asyncio.Task[None]], until: float | None, progress: Progress) -> None:
-        """Bring the arrivals and wait for the end, or for that of the product, the last of the tasks."""
+        """Apply the arrivals and wait for the end of the run or of the components, the last of the tasks."""
         history = self._recorder.history
         while True:
             now = self._time()
@@ -224,7 +223,7 @@ class _Run:
                 return
 
     def _quiet(self) -> bool:
-        """Whether nothing is planned, and nothing has happened for a while."""
+        """Whether nothing is scheduled, and nothing has happened for a while."""
         planned = self._arrivals or self._controllers.has_schedules or self._kubelets.will_change
         return not planned and self._time() - self._recorder.last_change >= self._setting.settled
 
@@ -243,7 +242,7 @@ class _Run:
                 self._recorder.log("Changed" if changed else "Arrived", title)
 
     async def _apply(self, resource: Resource, obj: Object) -> bool:
-        """Create an object, or change the one of its name; whether it was there."""
+        """Create an object, or update the existing one; return whether it existed."""
         meta = obj["metadata"]
         namespace = meta.get("namespace", "")
         if resource == POD:
@@ -268,7 +267,7 @@ class _Run:
 
     # ----------------------------------------------------------------------------------------------------- outcome
     def _devices_of(self, pod: Object) -> tuple[int, ...]:
-        """The numbers of the devices a pod uses: its own, or those that reservation pods hold for it."""
+        """Return the indices of the devices a pod uses: its own, or those that reservation pods hold for it."""
         node, labels = pod["spec"].get("nodeName") or "", pod["metadata"].get("labels") or {}
         groups = sorted({value for key, value in labels.items() if key.startswith(names.GPU_GROUP_LABEL)})
         if not groups:
@@ -294,27 +293,27 @@ def _namespace(name: str) -> Object:
 
 
 def _of_template(obj: Object, template: Object, number: int) -> Object:
-    """A pod of a workload's template, to try whether it is admitted."""
+    """Return a pod of a workload's template, to check whether it is admitted."""
     pod = templated(template, f"{obj['metadata']['name']}-template-{number}")
     return {**pod, "metadata": {**pod["metadata"], "namespace": obj["metadata"]["namespace"]}}
 
 
 class PastUsage:
-    """What queues have held since the run began: a usage source of the scheduler."""
+    """The usage of queues since the start of the run: a usage source of the scheduler."""
 
     def __init__(self, config: UsageConfig) -> None:
         self._config = config
         self._records: list[UsageRecord] = []
 
     def record(self, now: float, sample: Sample) -> None:
-        """From `now` (seconds since 1970) on the queues hold what the sample says."""
+        """Record the allocations of queues from `now` (seconds since 1970) on."""
         held = {name: queue.allocated for name, queue in sample.queues.items()}
         last = self._records[-1] if self._records else None
         if last is None or (last.capacity, last.allocated) != (sample.capacity, held):
             self._records.append(UsageRecord(now, sample.capacity, held))
 
     async def usage(self, now: float) -> Mapping[str, Triple]:
-        """Each queue's use in the window that ends at `now` (1.0: the whole cluster, all the time)."""
+        """Return each queue's usage in the window that ends at `now` (1.0: the whole cluster all the time)."""
         since = now - window_seconds(self._config.window, now)
         passed = sum(record.at <= since for record in self._records)
         del self._records[: max(passed - 1, 0)]
@@ -322,10 +321,10 @@ class PastUsage:
 
 
 class Kubelets:
-    """The hollow kubelets: they follow the nodes there are and play the pods that are bound to them.
+    """The hollow kubelets: they watch nodes and simulate the pods that are bound to them.
 
-    A node has as many devices as it offers GPUs; `devices` are the GPUs of every node, in the order of their numbers.
-    Node leases are not renewed: no controller of a simulation waits for them.
+    A node has as many devices as allocatable GPUs; `devices` are the GPUs of every node by index. Node leases are not
+    renewed: no controller of a simulation reads them.
     """
 
     def __init__(self, api: Api, watches: InformerFactory, settings: KubeletSettings) -> None:
@@ -336,7 +335,7 @@ class Kubelets:
         self._pods = watches.of(POD, Object)
 
     async def run(self) -> None:
-        """Play until cancelled; the watches run beside."""
+        """Run until cancelled; the caller runs the watches."""
         await self._nodes.synced()
         self._nodes.subscribe(self._node_changed)
         await self._pods.synced()
@@ -348,11 +347,11 @@ class Kubelets:
 
     @property
     def will_change(self) -> bool:
-        """Whether a pod is about to start, to end or to leave by the clock."""
+        """Whether a timer will start, end or delete a pod."""
         return self._lives.will_change
 
     def held(self, node: str, uid: str) -> tuple[int, ...]:
-        """The numbers of the devices that a pod's kubelet gave it."""
+        """Return the indices of the devices that a pod's kubelet assigned."""
         ledger = self._ledgers.get(node)
         return tuple(device.index for device in ledger.devices_of(uid)) if ledger else ()
 

@@ -1,4 +1,4 @@
-"""The loop of the stand-in controllers: follow workloads and pods, and make what is wanted and missing."""
+"""The reconcile loop of the simulated controllers: watches workloads and pods, and creates missing children."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pykai.objects import names
 from pykai.simulate.workloads import WORKLOADS, Child, templated
 
 KEPT_SECONDS = 60.0
-"""How long a finished Job, or a finished pod without a controller, stays where it does not say so itself."""
+"""Default seconds that a finished Job, or a finished pod without a controller, is kept."""
 FAILED_SECONDS, LONGEST_SECONDS, BACKOFF_LIMIT = 10.0, 360.0, 6
-"""When a failed pod is replaced, doubling with each failure, and after how many a Job gives up."""
+"""The delay before a failed pod is replaced, doubled with each failure, and the failures after which a Job fails."""
 MINUTE = 60.0
 _OVER = ("Succeeded", "Failed")
 _DEVICE_LABEL, _RECEIVED = names.GPU_GROUP_LABEL, names.RECEIVED_RESOURCE_TYPE
@@ -38,7 +38,7 @@ log = structlog.get_logger("workloads")
 
 @dataclass
 class JobCount:
-    """The pods of a Job: those that count, how many have done their work, and how many there ever were."""
+    """The pods of a Job: active ones, and the numbers that succeeded, were ever created, and failed."""
 
     active: set[str] = field(default_factory=set)
     finished: int = 0
@@ -47,7 +47,7 @@ class JobCount:
 
 
 class WorkloadControllers:
-    """All stand-ins on one API server. `seed` draws times that are written as ranges."""
+    """All simulated controllers on one API server. `seed` draws times that are given as ranges."""
 
     def __init__(self, api: Api, watches: InformerFactory, seed: int) -> None:
         self._api = api
@@ -62,15 +62,15 @@ class WorkloadControllers:
         }
         self._counts: dict[str, JobCount] = {}
         self._done: set[tuple[str, str]] = set()
-        """(Uid of the workload, name of the child) whose work is done: it is not made again."""
+        """(uid of the workload, name of the child) of children that have completed and are not created again."""
         self._adopted: set[str] = set()
-        """Uids of pods whose controller was left behind in the cluster they were read from."""
+        """Uids of pods whose controller exists only in the cluster they were read from."""
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
         self._queued: set[Item] = set()
         self._begun: set[asyncio.Future[None]] = set()
 
     async def run(self) -> None:
-        """Work until cancelled; the watches run beside."""
+        """Reconcile until cancelled; the caller runs the watches."""
         for kind, watch in self._followed.items():
             await watch.synced()
             watch.subscribe(partial(self._workload_changed, kind))
@@ -86,11 +86,11 @@ class WorkloadControllers:
 
     @property
     def has_schedules(self) -> bool:
-        """Whether a CronJob exists: such a run never ends by itself."""
+        """Whether a CronJob exists: such a run never becomes idle."""
         return len(self._followed[CRON_JOB.kind]) > 0
 
     def adopt(self, pod: Object) -> None:
-        """Replace a pod that was read from a cluster when it is evicted, if a controller did so there."""
+        """Re-create a pod that was read from a cluster when it is evicted, if it has a controller there."""
         if controller_of(pod) is not None:
             self._adopted.add(pod["metadata"]["uid"])
 
@@ -140,7 +140,7 @@ class WorkloadControllers:
         self._adopted.add(made["metadata"]["uid"])
 
     def _count(self, uid: str, pod: Object, over: bool, leaving: bool) -> None:
-        """Take a pod off its Job's list; one that succeeded has done a part of the work."""
+        """Remove a pod from its Job's count; one that succeeded counts as a completion."""
         count, name = self._counts.get(uid), pod["metadata"]["name"]
         if count is None or name not in count.active or not (over or leaving):
             return
@@ -151,7 +151,7 @@ class WorkloadControllers:
             count.failed += 1
 
     def _wake_owner(self, namespace: str, owner: Object) -> None:
-        """Look at the workload of a pod, and at what owns that in turn."""
+        """Enqueue the workload of a pod, and its owners."""
         kind, name = owner["kind"], owner["name"]
         while kind in self._followed:
             self._add((kind, namespace, name))
@@ -167,7 +167,7 @@ class WorkloadControllers:
             self._queue.put_nowait(item)
 
     def _forget(self, pod: Object) -> None:
-        """Delete a finished pod that no controller cleans up, as the garbage collector of pods does in the end."""
+        """Delete a finished pod without a controller, as the pod garbage collector eventually does."""
         meta = pod["metadata"]
         self._begin(self._deleted(POD.ref(meta["name"], meta["namespace"]), Deletion(uid=meta["uid"])))
 
@@ -199,7 +199,7 @@ class WorkloadControllers:
             await self._api.patch(ref, Patch.merge({"status": wanted}))
 
     async def _make(self, child: Child, owner: Object, namespace: str, workload: Object) -> Object:
-        """The child as it is, made if it does not exist."""
+        """Return the child, created if it does not exist."""
         body = timed(child.body, workload, self._seed)
         body = {**body, "metadata": {**body["metadata"], "ownerReferences": [reference(owner)]}}
         whole = {"apiVersion": child.resource.api_version, "kind": child.resource.kind}
@@ -229,7 +229,7 @@ class WorkloadControllers:
             await self._make(Child(POD, pod), job, meta["namespace"], job)
 
     async def _complete(self, job: Object) -> None:
-        """Report that the Job is complete, and delete it when its time has come."""
+        """Report the completion of the Job, and delete it after its TTL."""
         meta, status = job["metadata"], job.get("status") or {}
         if status.get("completionTime"):
             return
@@ -243,7 +243,7 @@ class WorkloadControllers:
             asyncio.get_running_loop().call_later(kept, lambda: self._begin(self._deleted(ref, _BACKGROUND)))
 
     async def _deleted(self, ref: Ref, how: Deletion) -> None:
-        with suppress(NotFound, Conflict):  # gone, or another object of its name
+        with suppress(NotFound, Conflict):  # deleted, or replaced by another object of this name
             await self._api.delete(ref, how)
 
     # --------------------------------------------------------------------------------------------------- cron jobs
@@ -254,7 +254,7 @@ class WorkloadControllers:
         loop.call_later(next_minute - now, lambda: self._begin(self._tick(item)))
 
     async def _tick(self, item: Item) -> None:
-        """Make a Job if the schedule says so this minute."""
+        """Create a Job if the schedule matches this minute."""
         kind, namespace, name = item
         found = self._followed[kind].get(name, namespace)
         if found is None:
@@ -270,20 +270,20 @@ class WorkloadControllers:
 
 # --------------------------------------------------------------------------------------------------------------- parts
 def controller_of(obj: Object) -> Object | None:
-    """The owner that made an object; None for one that was written by hand."""
+    """Return the controller of an object; None if it has none."""
     owners = obj["metadata"].get("ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), None)
 
 
 def reference(owner: Object) -> Object:
-    """The owner reference of a child."""
+    """Return the owner reference of a child."""
     meta = owner["metadata"]
     named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
     return {**named, "controller": True, "blockOwnerDeletion": True}
 
 
 def timed(child: Object, workload: Object, seed: int) -> Object:
-    """The child with the run time its workload is annotated with: all pods of a workload run equally long."""
+    """Return the child with the run time in its workload's annotation: all pods of a workload run equally long."""
     meta = workload["metadata"]
     text = (meta.get("annotations") or {}).get(names.RUN_SECONDS)
     own = child["metadata"].get("annotations") or {}
@@ -294,9 +294,9 @@ def timed(child: Object, workload: Object, seed: int) -> Object:
 
 
 def settled(pod: Object, namespace: str, seed: int) -> Object:
-    """The pod with its times drawn, where its annotations give ranges: by seed and name, so that they stay the same.
+    """Return the pod with ranges in its annotations replaced by times drawn from seed and name, so reproducible.
 
-    A pod that says how long it runs, but not what follows, ends then.
+    A pod with a run time but no stated outcome ends after it.
     """
     notes = dict(pod["metadata"].get("annotations") or {})
     for key in (names.RUN_SECONDS, names.STOP_SECONDS):
@@ -309,7 +309,7 @@ def settled(pod: Object, namespace: str, seed: int) -> Object:
 
 
 def continued(pod: Object) -> Object:
-    """A pod that was read from a cluster: it stays in its group, and runs on unless it says how long."""
+    """Return a pod that was read from a cluster: it keeps its group, and runs for ever unless annotated."""
     meta = pod["metadata"]
     notes = {names.RUN_SECONDS: FOREVER, **(meta.get("annotations") or {})}
     if names.POD_GROUP_ANNOTATION in notes:
@@ -318,7 +318,7 @@ def continued(pod: Object) -> Object:
 
 
 def successor(pod: Object) -> Object:
-    """The pod that a controller makes in place of an evicted one: as that was before it was bound."""
+    """Return the pod that a controller creates in place of an evicted one: the evicted one before it was bound."""
     meta = pod["metadata"]
     labels = {key: value for key, value in (meta.get("labels") or {}).items() if not key.startswith(_DEVICE_LABEL)}
     notes = {key: value for key, value in (meta.get("annotations") or {}).items() if key != _RECEIVED}

@@ -1,4 +1,4 @@
-"""Fair shares of queues that a user describes: what KAI's fair-share simulator answers, by the engine's own kernel.
+"""Fair shares of user-defined queues: the API of KAI's fair-share simulator, computed by the engine's kernel.
 
 All queues are siblings that divide one total; what they hold and who their parents are does not matter to a division.
 Amounts are in the units of the total, whatever they are: the surplus is divided in whole units. -1 is unlimited.
@@ -31,7 +31,7 @@ class _Share(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
     max_allowed: float = UNLIMITED
     over_quota_weight: float = 1.0
     request: float = 100_000.0
-    # Taken, because users of KAI send them; no division reads them.
+    # Accepted, because users of KAI send them; the division ignores them.
     allocated: float = 0.0
     allocated_not_preemptible: float = 0.0
     absolute_usage: Any = None
@@ -39,7 +39,7 @@ class _Share(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
 
 
 _UNSAID = {"cpu": _Share(deserved=UNLIMITED), "memory": _Share(deserved=UNLIMITED), "gpu": _Share()}
-"""A queue that says nothing about cpu or memory may have all of it."""
+"""The shares of a queue that states none: the quota of cpu and memory is unlimited."""
 
 
 class _Shares(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +73,7 @@ class _Request(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
 
 
 def simulated(body: bytes, now: float) -> dict[str, dict[str, float]]:
-    """The fair share of every queue of a request, by uid; FieldError names what is wrong with it.
+    """Return the fair share of every queue of a request, by uid; FieldError names what is wrong with it.
 
     `now` (seconds since the epoch) is when queues were made that do not say it.
     """
@@ -100,7 +100,7 @@ def _read(body: bytes) -> _Request:
 
 
 def _as_sent(part: Any) -> Any:
-    """The part without nulls in its maps: pages send them for what was left empty."""
+    """Return the part without nulls in its maps: pages send them for what was left empty."""
     if isinstance(part, dict):
         return {name: _as_sent(value) for name, value in part.items() if value is not None}
     return [_as_sent(value) for value in part] if isinstance(part, list) else part

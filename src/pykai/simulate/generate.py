@@ -1,4 +1,4 @@
-"""Clusters and workloads made up from a few numbers and a seed, as manifests: what is generated can be written by hand.
+"""Synthetic clusters and workloads from a few numbers and a seed, as ordinary manifests.
 
 The mix of work is that of a shared GPU cluster: many small jobs, shares of devices, a few gangs; most are of priority
 train, some build. The cluster is busy: work comes LOAD times as fast as it can be done until the last job has arrived,
@@ -58,7 +58,7 @@ def nodes(count: int, gpus: int) -> list[Manifest]:
 
 
 def node(name: str, gpus: int) -> Object:
-    """A node that has room for a pod on each of its GPUs."""
+    """Return a node that has room for a pod on each of its GPUs."""
     labels = {names.HOSTNAME_LABEL: name}
     amounts = {"cpu": "64", "memory": "512Gi", "pods": str(max(110, gpus))}
     if gpus:
@@ -69,13 +69,13 @@ def node(name: str, gpus: int) -> Object:
 
 
 def queues(gpus: float) -> list[Manifest]:
-    """A department that owns all GPUs, divided equally among its teams."""
+    """Return a department that owns all GPUs, divided equally among its teams."""
     rows = [("department", "", gpus), *((team, "department", gpus // len(TEAMS)) for team in TEAMS)]
     return [manifest("--jobs", number, queue(*row)) for number, row in enumerate(rows)]
 
 
 def queue(name: str, parent: str, quota: float) -> Object:
-    """A queue with a quota of GPUs, everything else unlimited."""
+    """Return a queue with a quota of GPUs, everything else unlimited."""
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
     spec: Object = {"resources": {"cpu": free, "memory": free, "gpu": {**free, "quota": quota}}}
     if parent:
@@ -102,7 +102,7 @@ def jobs(count: int, among: Sequence[str], gpus: float, seed: int) -> list[Manif
 
 
 def job(name: str, shape: JobShape, owner: tuple[str, str], times: tuple[float, float]) -> Object:
-    """A Job; `owner`: queue and priority class; `times`: seconds until it arrives, seconds it runs."""
+    """Return a Job; `owner`: queue and priority class; `times`: seconds until it arrives, seconds it runs."""
     (team, priority), (arrives, runs) = owner, times
     notes = {names.ARRIVES: f"{arrives}s", names.RUN_SECONDS: str(runs)}
     if shape.pods > 1:
@@ -123,7 +123,7 @@ def job(name: str, shape: JobShape, owner: tuple[str, str], times: tuple[float, 
 
 
 def manifest(source: str, number: int, obj: Object) -> Manifest:
-    """A generated object; `number` counts from 0."""
+    """Return a generated object; `number` counts from 0."""
     return Manifest(Origin(source, number + 1), obj)
 
 
@@ -142,7 +142,7 @@ SOURCE = "installed"
 
 
 def with_defaults(manifests: Sequence[Manifest]) -> list[Manifest]:
-    """The manifests, behind those installed objects that they do not define themselves."""
+    """Return the manifests, behind those installed objects that they do not define themselves."""
     known = {one.title for one in manifests}
     objects = [_priority_class(name, value) for name, value in PRIORITIES.items()]
     if not any(one.obj.get("kind") == "Queue" for one in manifests):

@@ -1,9 +1,9 @@
-"""What happened in a run: lives of pods, events, and the queues' figures over time. Times are seconds since its start.
+"""The history of a run: lifecycles of pods, events, and amounts of queues over time, in seconds since its start.
 
-Everything shown, written or plotted comes from here. `document` is the outcome for programs, what `-o json` and
-`-o yaml` print: amounts are cpu in cores, memory in bytes, gpu in devices; -1 is unlimited. Where past usage counts,
-`usage` is which part of the cluster a queue held in the window. `nextDeadline` is when time alone may change a
-decision, such as the end of a minimum run time; null where nothing depends on time.
+All output comes from here. `document` is the machine-readable result that `-o json` and `-o yaml` print: cpu in cores,
+memory in bytes, gpu in devices; -1 is unlimited. If past usage counts, `usage` is the fraction of the cluster that a
+queue held in the window. `nextDeadline` is when time alone may change a decision, such as the end of a minimum run
+time; null if nothing depends on time.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ KINDS: dict[str, str] = {
 
 
 class PodLife(msgspec.Struct, rename="camel"):
-    """One pod from arrival to end. A time is None until it comes.
+    """One pod from arrival to end. A time is None until it is reached.
 
-    `reason`: why it waits, or why it had to leave; `waited_for`: why it waited, once it does no more. An evicted pod
-    has the action, the group it made room for (empty: none), and the node for its replacement (empty: none).
+    `reason`: why it is pending, or why it was evicted; `waited_for`: why it was pending, after it was scheduled. An
+    evicted pod has the action, the evictor (empty: none), and the node for its replacement (empty: none).
     """
 
     namespace: str
@@ -87,9 +87,9 @@ class PodLife(msgspec.Struct, rename="camel"):
 
 
 class QueueSample(msgspec.Struct, frozen=True, rename="camel"):
-    """A queue at one instant: cpu (milli), memory (bytes), gpu (devices); -1 is unlimited.
+    """A queue at one time: cpu (millicores), memory (bytes), gpu (devices); -1 is unlimited.
 
-    `usage`: parts (0..1) of the cluster that it held in the window of the past; None where the past does not count.
+    `usage`: fractions (0..1) of the cluster that it held in the window; None if past usage does not count.
     """
 
     fair_share: Triple
@@ -100,7 +100,7 @@ class QueueSample(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class Sample:
-    """The cluster at one instant, after that instant's cycle."""
+    """The cluster at one time, after the cycle at that time."""
 
     at: float
     queues: dict[str, QueueSample]
@@ -114,13 +114,13 @@ class Sample:
 
     @property
     def past_counts(self) -> bool:
-        """Whether fair shares depend on past use."""
+        """Whether fair shares depend on past usage."""
         return any(queue.usage is not None for queue in self.queues.values())
 
 
 @dataclass
 class History:
-    """Appended to while the simulation runs."""
+    """The history of a run, appended to while it runs."""
 
     events: list[HistoryEvent] = field(default_factory=list)
     lives: list[PodLife] = field(default_factory=list)
@@ -131,27 +131,27 @@ class History:
     deadline: float | None = None
     """When time alone may change a decision, as of the last cycle; None: never."""
     remarks: list[str] = field(default_factory=list)
-    """What the user should know about the manifests, each said once."""
+    """Warnings about the manifests, without duplicates."""
 
     def remark(self, text: str) -> None:
-        """Say something, unless it was said before."""
+        """Add a warning, unless it exists."""
         if text not in self.remarks:
             self.remarks.append(text)
 
     def log(self, at: float, kind: str, about: str, message: str = "") -> None:
-        """Add a line."""
+        """Append an event."""
         assert kind in KINDS
         self.events.append(HistoryEvent(at, kind, about, message))
 
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """A finished run: its history, and the queues and devices as it left them."""
+    """A finished run: its history, and the final queues and devices."""
 
     history: History
     queues: QueueTable
     devices: Mapping[str, Sequence[Sequence[tuple[PodLife, float]]]]
-    """By node, in the order of their numbers: the pods that hold a device, each with its portion."""
+    """By node and device index: the pods that hold the device, each with its fraction."""
     left_pods: int = 0
     """Pods that exist at the end."""
 
@@ -160,7 +160,7 @@ NAMES = ("cpu", "memory", "gpu")
 
 
 def document(outcome: SimulationResult, seed: int) -> Object:
-    """Everything that happened."""
+    """Return the machine-readable result."""
     history = outcome.history
     return {
         "seed": seed,

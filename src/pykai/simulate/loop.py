@@ -1,8 +1,8 @@
 """An asyncio event loop in virtual time: when nothing is ready, time jumps to the next timer.
 
-Components run on it unchanged. `loop.time()`, the wall clock and the jitter of `pykai.kube.clock` are the loop's own,
-work for threads runs inline, and callbacks run in the order in which they were scheduled: the same seed gives the same
-run. Sockets, processes and signals are not served; a run that waits for nothing but them is an error.
+Components run on it unchanged. The loop provides `loop.time()`, the wall clock and the jitter of `pykai.kube.clock`,
+executor calls run inline, and callbacks run in the order in which they were scheduled: the same seed gives the same
+run. Sockets, processes and signals are not supported; a run that waits only for them is an error.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ T = TypeVar("T")
 
 @dataclass
 class Skew:
-    """How far the wall clock of some tasks is from the true one."""
+    """The offset of the wall clock of some tasks from the loop's."""
 
     seconds: float = 0.0
 
 
 _NONE = Skew()
 SKEW: ContextVar[Skew] = ContextVar("SKEW")
-"""The skew of the task that asks, if it has one: those it starts inherit it."""
+"""The skew of the current task, inherited by tasks it starts; by default none."""
 
 
 class StalledError(RuntimeError):
-    """The run can never go on: every task waits, and none for a time; or time stands still while tasks run."""
+    """The run cannot continue: all tasks wait and there is no timer, or time does not advance while tasks run."""
 
 
 MOST_STEPS = 300_000
-"""So many steps of the loop at one instant are no progress: tasks wake each other, or wait for no time at all."""
+"""The number of loop iterations without time passing that counts as a livelock."""
 _RESOLUTION = 1e-9
-"""Timers fire so much too early at most. A task that is woken before its deadline and waits for the rest must see time
-pass, also where the rest is too short for the floats of the clock."""
+"""How early timers may fire, in seconds. A task woken before its deadline that waits for the rest must see time pass,
+even if the rest is below the precision of the clock's floats."""
 _TIMELESS_STEPS = 2_000
-"""So many steps at one instant take no time; each further one takes as much as timers are early."""
+"""The number of loop iterations that take no time; each further one advances time by `_RESOLUTION`."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Moves `now` to where the loop would have waited."""
+    """Advances `now` by the time that the loop would have waited."""
 
     now = 0.0
     steps = 0
-    """Steps of the loop since time last passed."""
+    """Loop iterations since time last advanced."""
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
@@ -75,7 +75,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         )
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Return the virtual seconds since the loop was created."""
         return self._jumping.now
 
     def run_in_executor(  # type: ignore[override]

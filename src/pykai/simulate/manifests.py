@@ -1,4 +1,4 @@
-"""Kubernetes YAML from files and directories, document by document; each knows where it came from."""
+"""Reading of Kubernetes YAML from files and directories; each document keeps its origin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an object was written: file and number of the document in it, from 1; 0 is the file as a whole."""
+    """The origin of an object: file and number of the document in it, from 1; 0: the whole file."""
 
     file: str
     number: int = 0
@@ -27,14 +27,14 @@ class Origin:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One object as it was written."""
+    """One object as written in a file."""
 
     origin: Origin
     obj: Object
 
     @property
     def title(self) -> str:
-        """Kind and name, as far as it has them."""
+        """Return kind and name, as far as they are present."""
         meta = self.obj.get("metadata")
         name = meta.get("name") if isinstance(meta, dict) else None
         return " ".join(str(part) for part in (self.obj.get("kind"), name) if part)
@@ -42,9 +42,9 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Arrival:
-    """An object that comes into the cluster `at` seconds after the start; `source`: where it was written.
+    """An object that is created `at` seconds after the start; `source`: its origin.
 
-    `exists`: it was read from a cluster and is taken over as it is.
+    `exists`: it was read from a cluster and is stored unchanged.
     """
 
     at: float
@@ -55,13 +55,13 @@ class Arrival:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Namespace (empty where its kind has none) and name."""
+        """Return namespace (empty for cluster-scoped kinds) and name."""
         meta = self.obj["metadata"]
         return meta.get("namespace", ""), meta["name"]
 
 
 class ManifestError(ValueError):
-    """An object cannot be simulated as it is written; the text names file, document and field."""
+    """An object is invalid for simulation; the message names file, document and field."""
 
     def __init__(self, where: Manifest | Origin, field: str, message: str) -> None:
         origin = where.origin if isinstance(where, Manifest) else where
@@ -76,13 +76,13 @@ STANDARD = Path("-")
 
 
 def is_read_from_a_cluster(obj: Object) -> bool:
-    """Whether an object is what `kubectl get -o yaml` shows, not what a person wrote."""
+    """Whether an object is output of `kubectl get -o yaml`, not written by hand."""
     meta = obj.get("metadata")
     return isinstance(meta, dict) and bool(meta.get("uid")) and "creationTimestamp" in meta
 
 
 def read(paths: Iterable[Path], recursive: bool = False) -> list[Manifest]:
-    """Every object in files and directories (their YAML and JSON files by name), in order; `-` is standard input.
+    """Return all objects in files and directories (YAML and JSON files by name) in order; `-` is standard input.
 
     `recursive`: directories in directories count, too.
     """
@@ -119,7 +119,7 @@ def _files(path: Path, recursive: bool) -> list[Path]:
 
 
 def parse(text: str, file: str) -> list[Manifest]:
-    """Every object in a text; `file` is its name in messages."""
+    """Return every object in a text; `file` is its name in messages."""
     found: list[Manifest] = []
     number = 1
     try:
@@ -133,7 +133,7 @@ def parse(text: str, file: str) -> list[Manifest]:
 
 
 def _objects(document: object, origin: Origin) -> Iterator[Manifest]:
-    """The object, or the items of a `kind: List`."""
+    """Yield the object, or the items of a `kind: List`."""
     if not isinstance(document, dict):
         raise ManifestError(origin, "", f"expected an object, got {type(document).__name__}")
     if document.get("kind") != "List":

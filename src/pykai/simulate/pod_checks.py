@@ -1,6 +1,6 @@
-"""What an API server and the admission webhooks would refuse of a pod, or of the template of pods.
+"""Validation of pods and pod templates, as an API server and the admission webhooks would reject them.
 
-Each check yields (path of the field, what is wrong with it); paths begin with `below`, which ends in a dot or is empty.
+Each check yields (path of the field, problem); paths begin with `below`, which ends in a dot or is empty.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NATIVE = ("cpu", "memory", "ephemeral-storage")
 
 
 def template(obj: Object, below: str) -> Problems:
-    """A pod, or what pods are made of."""
+    """Check a pod or a pod template."""
     spec = obj.get("spec")
     if not isinstance(spec, dict) or not spec.get("containers"):
         yield f"{below}spec.containers", "is missing: a pod needs at least one container"
@@ -43,7 +43,7 @@ def template(obj: Object, below: str) -> Problems:
 
 
 def shapes(spec: Object, path: str) -> Problems:
-    """The parts of a pod's spec that have not the type the scheduler reads."""
+    """Yield parts of a pod's spec that have another type than the scheduler reads."""
     for part, shape in PARTS.items():
         if part in spec:
             yield from _shape(spec[part], shape, f"{path}.{part}")
@@ -58,7 +58,7 @@ def _shape(found: Any, shape: Any, path: str) -> Problems:
 
 
 def _twice(spec: Object, below: str) -> Problems:
-    """Containers of one name; regular ones and init containers share their names."""
+    """Yield duplicate names of containers and init containers, which share one namespace."""
     seen: set[str] = set()
     for part in ("containers", "initContainers"):
         for number, container in enumerate(spec.get(part) or ()):
@@ -74,7 +74,7 @@ def _resources(spec: Object) -> Iterator[tuple[str, Object]]:
 
 
 def _container_amounts(resources: Object, path: str) -> Problems:
-    """Requests and limits: amounts of resources that there can be, and no request above its limit."""
+    """Check requests and limits: valid resources and amounts, and no request above its limit."""
     asked, most = resources.get("requests") or {}, resources.get("limits") or {}
     wrong = [*amounts(asked, f"{path}.requests"), *amounts(most, f"{path}.limits")]
     yield from wrong

@@ -1,7 +1,7 @@
-"""Writes the history of a simulation: follows the API server as any client could, and sees every decision.
+"""Records the history of a simulation: watches the API server as any client could, and observes every decision.
 
-Times and states come from the objects, as `kubectl get --watch` would show them; why pods wait and for whom they had to
-leave comes from the scheduler's plans. What queues hold is counted from the pods.
+Times and states come from the objects, as `kubectl get --watch` would show them; reasons of pending pods and evictors
+come from the scheduler's plans. Allocations of queues are summed over the pods.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ NOTHING: Triple = (0.0, 0.0, 0.0)
 
 
 class Decision(Protocol):
-    """What the scheduler decided in a cycle, as far as a history shows it."""
+    """The decision of a cycle, as far as a history shows it."""
 
     @property
     def snapshot(self) -> Snapshot:
-        """What it saw."""
+        """Return the snapshot of the cycle."""
         ...
 
     @property
     def plan(self) -> Plan:
-        """What it decided."""
+        """Return the plan of the cycle."""
         ...
 
 
 class Wait:
-    """Why a pod waits, and for how long for each reason; of equal times the later reason counts."""
+    """Why a pod is pending, and for how long for each reason; of equal times the later reason wins."""
 
     def __init__(self, since: float) -> None:
         self.reason = ""
@@ -77,7 +77,7 @@ class Wait:
         return True
 
     def longest(self, at: float) -> str:
-        """The reason that lasted longest until now; empty where there never was one."""
+        """Return the reason that lasted longest until now; empty without any."""
         self._settle(at)
         return max(reversed(self._seconds), key=lambda reason: self._seconds[reason], default="")
 
@@ -95,13 +95,13 @@ class QueueTotals:
         self._totals: dict[str, list[float]] = {}
 
     def add(self, queue: str, amounts: Triple, sign: int = 1) -> None:
-        """Add a pod's amounts to its queue, or take them off."""
+        """Add a pod's amounts to its queue, or subtract them (`sign` -1)."""
         total = self._totals.setdefault(queue, [0.0, 0.0, 0.0])
         for number, value in enumerate(amounts):
             total[number] += sign * value
 
     def rolled_up(self, parents: Mapping[str, str]) -> dict[str, Triple]:
-        """The amounts of every queue with those of the queues below it."""
+        """Return the amounts of every queue including those of the queues below it."""
         found: dict[str, list[float]] = {}
         for queue, total in self._totals.items():
             above, seen = queue, set[str]()
@@ -134,16 +134,16 @@ class Recorder:
         self._start = start
         self._past_counts = past_counts
         self._lives: dict[str, PodLife] = {}
-        """By uid, the pods that exist."""
+        """The existing pods by uid."""
         self._uids: dict[Key, str] = {}
         self._amounts: dict[str, Triple] = {}
         self._held: dict[str, Triple] = {}
-        """Uid -> what the pod has been given."""
+        """Uid -> the amounts allocated to the pod."""
         self._waits: dict[str, Wait] = {}
-        """Uid -> why the pod has no node."""
+        """Uid -> why the pod is pending."""
         self._grouped: set[str] = set()
         self._awaiting: dict[Key, list[str]] = {}
-        """Key of a PodGroup that was not seen yet -> uids of the pods that name it."""
+        """Key of a PodGroup that was not watched yet -> uids of the pods that name it."""
         self._requested, self._allocated = QueueTotals(), QueueTotals()
         self._capacity: Triple | None = None
         self._own_groups: dict[str, Object] = {}
@@ -163,7 +163,7 @@ class Recorder:
         self._dirty: float | None = None
 
     async def run(self) -> None:
-        """Follow until cancelled; the watches run beside."""
+        """Record until cancelled; the caller runs the watches."""
         for watch, handler in (
             (self._queues, self._table_changed),
             (self._nodes, self._table_changed),
@@ -179,16 +179,16 @@ class Recorder:
         await asyncio.Event().wait()
 
     def queues(self) -> Mapping[str, Object]:
-        """The queues as they are now."""
+        """Return the queues as they are now."""
         return {name: queue for (_, name), queue in self._queues.items()}
 
     def living(self) -> Iterator[tuple[str, PodLife]]:
-        """The pods that exist, by uid."""
+        """Yield the pods that exist, by uid."""
         return iter(self._lives.items())
 
     # -------------------------------------------------------------------------------------------------- objects
     def log(self, kind: str, about: str, message: str = "") -> None:
-        """Note what happens now."""
+        """Append an event at the current time."""
         self.history.log(self._at(), kind, about, " ".join(message.split()))
         if kind not in _COMMENTS:
             self.last_change = self._now()
@@ -332,7 +332,7 @@ class Recorder:
         life.queue = queue
 
     def _advance(self, life: PodLife, pod: Object) -> None:
-        """Note which instants of its life a pod has reached."""
+        """Record the lifecycle times that a pod has reached."""
         at, uid = self._at(), pod["metadata"]["uid"]
         phase = (pod.get("status") or {}).get("phase")
         if pod["spec"].get("nodeName") and life.scheduled_at is None:
@@ -377,12 +377,12 @@ class Recorder:
         self.log(event, f"Pod {life.title}", message)
 
     def _give_back(self, life: PodLife, uid: str) -> None:
-        """What a pod holds counts for its queue until it is deleted, as the scheduler counts."""
+        """Release the pod's allocation when it is deleted, as the scheduler does."""
         if (held := self._held.pop(uid, None)) is not None:
             self._allocated.add(life.queue, held, -1)
 
     def _wait_for(self, life: PodLife, reason: str) -> bool:
-        """The pod waits for this reason from now on; False where it did before."""
+        """Return the pod waits for this reason from now on; False where it did before."""
         wait = self._waits.get(self._uids[life.key])
         if wait is None or not wait.change(reason, self._at()):
             return False
@@ -396,7 +396,7 @@ class Recorder:
             life.reason = life.reason if life.evicted_by else ""
 
     def _given(self, pod: Object, life: PodLife) -> Triple:
-        """What a bound pod holds; a share of memory is a part of the devices of its node."""
+        """Return what a bound pod holds; a memory share is converted to a fraction of its node's devices."""
         request, (cpu, memory, gpus) = _request(pod), self._amounts[pod["metadata"]["uid"]]
         life.shared = request.kind in (GpuKind.FRACTION, GpuKind.MEMORY)
         life.portion = request.portion
@@ -410,7 +410,7 @@ class Recorder:
 
     # ------------------------------------------------------------------------------------------------ decisions
     def observe(self, decision: Decision) -> None:
-        """A cycle was decided, and its writes begin."""
+        """Handle the decision of a cycle, before its writes."""
         self._touch()
         self.history.cycles += 1
         deadline = decision.plan.deadline
@@ -450,14 +450,14 @@ class Recorder:
 
     # -------------------------------------------------------------------------------------------------- samples
     def _touch(self) -> None:
-        """Something a sample shows is about to change: what it showed until now is kept first."""
+        """Keep the present sample before something it shows changes."""
         now = self._now()
         if self._dirty is not None and now > self._dirty:
             self._sample(self._dirty)
         self._dirty = now
 
     def finish(self) -> None:
-        """The run is over."""
+        """Handle the end of the run."""
         if self._dirty is not None:
             self._sample(self._dirty)
         for uid, wait in self._waits.items():
@@ -486,7 +486,7 @@ class Recorder:
         self.on_sample(found)
 
     def _known_queues(self) -> Sequence[str]:
-        """The queues of the last cycle; the scheduler may know one that is no object."""
+        """Return the queues of the last cycle, including queues of the scheduler without an object."""
         return self.queue_table.names if self.queue_table is not None else ()
 
     def _figures(self, name: str, allocated: Mapping[str, Triple], requested: Mapping[str, Triple]) -> QueueSample:
@@ -506,14 +506,14 @@ class Recorder:
         return self._capacity
 
     def _claimable(self) -> int:
-        """GPUs of nodes that are there to be claimed."""
+        """Return the GPUs of nodes that resource claims can allocate."""
         slices = [convert(each, kinds.ResourceSlice) for _, each in self._slices.items()]
         return sum(count for node, count in gpus_per_node(slices).items() if self._nodes.get(node) is not None)
 
 
 # --------------------------------------------------------------------------------------------------------------- texts
 def waiting_reasons(verdict: Verdict, group: Object | None) -> Mapping[Key, str]:
-    """The reason of each waiting pod of a gang, on one line: that of the gang where it is one."""
+    """Return the reason of each waiting pod of a gang, on one line: that of the gang where it is one."""
     if not verdict.ready:
         needed = ((group or {}).get("spec") or {}).get("minMember")
         waits_for = f"{needed} pods" if needed else "more pods"
@@ -524,7 +524,7 @@ def waiting_reasons(verdict: Verdict, group: Object | None) -> Mapping[Key, str]
 
 
 def place_text(life: PodLife) -> str:
-    """Where a pod runs."""
+    """Return where a pod runs."""
     if not life.devices:
         return f"on {life.node}"
     numbers = ", ".join(map(str, life.devices))
@@ -534,7 +534,7 @@ def place_text(life: PodLife) -> str:
 
 
 def workload_of(meta: Object, owner: Object | None) -> str:
-    """The name a pod's workload is shown under; empty for a pod that stands alone."""
+    """Return the name a pod's workload is shown under; empty for a pod that stands alone."""
     labels = meta.get("labels") or {}
     for key in ("jobset.sigs.k8s.io/jobset-name", "ray.io/cluster", "training.kubeflow.org/job-name"):
         if key in labels:
@@ -554,7 +554,7 @@ def _amounts(pod: Object, request: GpuRequest) -> Triple:
 
 
 def asks(request: GpuRequest) -> str:
-    """What a pod requests of GPUs; empty where it requests none."""
+    """Return the GPU request of a pod as text; empty if it has none."""
     each = f"{request.memory_mib} MiB" if request.kind is GpuKind.MEMORY else f"{request.portion:g} GPU"
     if request.kind is GpuKind.MIG or not request.devices:
         return "MIG" if request.kind is GpuKind.MIG else ""

@@ -79,7 +79,7 @@ def _series(outcome: SimulationResult, queue: str, row: int, scale: float) -> tu
 
 
 def _past(outcome: SimulationResult, queue: str, row: int, scale: float) -> list[float]:
-    """The average that the queue held in the window, at every sample; empty where the past does not count."""
+    """Return the average that the queue held in the window, at every sample; empty where the past does not count."""
     samples = outcome.history.samples
     if not samples[-1].past_counts:
         return []

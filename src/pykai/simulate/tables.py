@@ -39,7 +39,7 @@ Columns = list[Column | str]
 
 
 def tables(outcome: SimulationResult, rows: int, width: int) -> Iterator[RenderableType]:
-    """Everything worth a look for a terminal of so many columns, each table with at most so many rows."""
+    """Yield all tables for a terminal of `width` columns, each with at most `rows` rows."""
     yield Text(headline(outcome), style="bold")
     yield queues(outcome, width)
     yield from devices(outcome, rows)
@@ -76,7 +76,7 @@ def queues(outcome: SimulationResult, width: int) -> Table:
 
 
 def _width_of_names(outcome: SimulationResult) -> int:
-    """The longest name of a queue, with what it is set in by."""
+    """Return the longest name of a queue, with what it is set in by."""
     found = outcome.queues
     return max(
         (2 * len(path) - 2 + len(title) for path, title in zip(found.paths, found.titles, strict=True)), default=5
@@ -118,13 +118,13 @@ def _queue(outcome: SimulationResult, queue: int, unit: tuple[int, float], width
 
 
 def colour(outcome: SimulationResult, queue: str) -> str:
-    """The colour of a queue in every table; parents have none."""
+    """Return the colour of a queue in every table; parents have none."""
     leaves = [name for row, name in enumerate(outcome.queues.names) if not outcome.queues.children[row]]
     return COLOURS[leaves.index(queue) % len(COLOURS)] if queue in leaves else ""
 
 
 def spark(points: Sequence[tuple[float, float]], extent: tuple[float, float], width: int) -> str:
-    """A step curve in one line: its largest value in every stretch of time; `extent`: where time and value end."""
+    """Return a step curve in one line: the maximum per interval; `extent`: the largest time and value."""
     end, highest = extent
     found = [0.0] * width
     step = max(end, 1e-9) / width
@@ -137,7 +137,7 @@ def spark(points: Sequence[tuple[float, float]], extent: tuple[float, float], wi
 
 # ------------------------------------------------------------------------------------------------------------ devices
 def devices(outcome: SimulationResult, rows: int) -> Iterator[Table]:
-    """Which pod holds which GPU at the end."""
+    """Yield the allocation of GPUs to pods at the end."""
     every = [(name, number, d) for name, listed in outcome.devices.items() for number, d in enumerate(listed)]
     used: list[Row] = [
         [name, str(number), Text(", ").join(_holder(outcome, life, part) for life, part in d)]
@@ -251,12 +251,12 @@ def waits(outcome: SimulationResult, rows: int) -> Iterator[Table]:
 
 
 def _why(life: PodLife) -> str:
-    """The reason that kept a pod waiting longest; empty where none did."""
+    """Return the reason that kept a pod waiting longest; empty where none did."""
     return life.waited_for
 
 
 def _waiting(workload: WorkloadRow) -> Iterator[list[PodLife]]:
-    """The workload's pods that had to wait, by when and why."""
+    """Yield the workload's pods that had to wait, by when and why."""
     by_story: dict[tuple[float, float | None, str], list[PodLife]] = {}
     for life in workload.pods:
         if _why(life) and (life.scheduled_at is None or life.scheduled_at > life.arrived_at):

@@ -86,7 +86,7 @@ _NAMES = {
 
 
 def read(text: str, file: str) -> Study:
-    """The study a YAML text describes, its keys in any case; ManifestError or FieldError says what is wrong.
+    """Return the study a YAML text describes, its keys in any case; ManifestError or FieldError says what is wrong.
 
     `file` is its name in messages.
     """
@@ -100,7 +100,7 @@ def read(text: str, file: str) -> Study:
 
 
 def _in_our_case(document: Object) -> Object:
-    """The document with its keys as we write them; names of queues, which are keys below Jobs, stay as they are."""
+    """Return the document with keys in our case; names of queues, which are keys below Jobs, stay unchanged."""
     found = _renamed(document, "")
     for part in ("Nodes", "Queues"):
         if isinstance(rows := found.get(part), list):
@@ -123,7 +123,7 @@ def _renamed(part: Object, below: str) -> Object:
 
 
 def _check(study: Study) -> None:
-    """Names must be known, and known once."""
+    """Raise an error for unknown or duplicate names."""
     queues = [queue.name for queue in study.queues]
     parents = {queue.parent for queue in study.queues}
     for number, queue in enumerate(study.queues):
@@ -139,7 +139,7 @@ def _check(study: Study) -> None:
 
 # ----------------------------------------------------------------------------------------------------------------- run
 def usage_document(study: Study) -> Object:
-    """The study's `usageDBConfig`: a new answer for every cycle."""
+    """Return the study's `usageDBConfig`: a new answer for every cycle."""
     params = {"windowSize": f"{study.window_size * CYCLE_SECONDS:g}s", "fetchInterval": f"{CYCLE_SECONDS:g}s"}
     if study.half_life_period:
         params["halfLifePeriod"] = f"{study.half_life_period * CYCLE_SECONDS:g}s"
@@ -147,7 +147,7 @@ def usage_document(study: Study) -> Object:
 
 
 def setting(study: Study) -> Setting:
-    """Pods start and stop in no time."""
+    """Return a setting in which pods start and stop immediately."""
     usage = read_usage_config(usage_document(study), Setting().start)
     return Setting(starting=0.0, stopping=0.0, usage=usage)
 
@@ -158,7 +158,7 @@ def duration(study: Study) -> float:
 
 
 def figures(study: Study, outcome: SimulationResult) -> Iterator[Figures]:
-    """Every queue after every cycle. Where no pod waited there was nothing to decide: the figures are the last ones."""
+    """Yield every queue after every cycle; the last figures are repeated for cycles without pending pods."""
     *decided, _ = outcome.history.samples
     at = 0
     for cycle in range(study.cycles):

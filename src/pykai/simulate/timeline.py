@@ -1,4 +1,4 @@
-"""The run as a picture, one row per workload and one cell per stretch of time, and in a few figures."""
+"""The timeline of a run, one row per workload and one cell per interval, and its summary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pykai.simulate.history import History, PodLife, SimulationResult
 
 @dataclass(frozen=True)
 class Mark:
-    """How a state looks; of several in one cell the first of MARKS is shown."""
+    """The mark of a state; of several states in one cell the first in MARKS is shown."""
 
     state: str
     character: str
@@ -47,7 +47,7 @@ def workload_title(life: PodLife) -> str:
 
 
 def workloads(history: History) -> list[WorkloadRow]:
-    """Every workload, in order of arrival."""
+    """Return every workload, in order of arrival."""
     found: dict[tuple[str, str], WorkloadRow] = {}
     for life in history.lives:
         name = life.job or life.name
@@ -57,7 +57,7 @@ def workloads(history: History) -> list[WorkloadRow]:
 
 
 def phases(life: PodLife, end: float) -> Iterator[tuple[str, float, float]]:
-    """What a pod was doing: (state, from, to) in order; `end` is where the run ended."""
+    """Yield the states of a pod as (state, from, to) in order; `end` is the end of the run."""
     instants = [
         ("waiting", life.arrived_at),
         ("starting", life.scheduled_at),
@@ -96,7 +96,7 @@ def axis(end: float, width: int, labels: int = 4) -> str:
 
 
 def clock(seconds: float) -> str:
-    """An instant of the run: 0:00, 1:23, 2:05:00."""
+    """Format a time of the run: 0:00, 1:23, 2:05:00."""
     whole = int(seconds)
     minutes, left = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
@@ -104,7 +104,7 @@ def clock(seconds: float) -> str:
 
 
 def headline(outcome: SimulationResult) -> str:
-    """The run in one sentence."""
+    """Return the run in one sentence."""
     history = outcome.history
     return (
         f"{many(len(outcome.devices), 'node')} with {many(history.samples[-1].gpus_total, 'GPU')}, "

@@ -77,12 +77,12 @@ class TraceJob:
 
 
 def quotas(gpus: int) -> dict[str, int]:
-    """The GPUs that each queue owns."""
+    """Return the GPUs that each queue owns."""
     return {tenant.name: round(tenant.quota * gpus) for tenant in TENANTS}
 
 
 def day(gpus: int, seed: int) -> list[TraceJob]:
-    """The jobs of a day on a cluster with so many GPUs, in order of arrival; those that run already arrive at 0."""
+    """Return the jobs of a day on a cluster of `gpus` GPUs by arrival; jobs already running arrive at 0."""
     draw = random.Random(f"{seed}/{NAME}")
     drawn = [*_running(gpus, draw), *_arriving(gpus, draw)]
     names, parts = [tenant.name for tenant in TENANTS], [tenant.demand for tenant in TENANTS]

@@ -1,8 +1,8 @@
-"""From manifests to objects that can be simulated: every kind we know, what is checked of it, what is filled in.
+"""Validation of manifests for simulation: the known kinds, their checks and defaults.
 
-All problems are collected before anything is refused, so that a user corrects a file in one go. Labels and annotations
-that look like ours and have no effect, misspelt or written where they are not read, are only hints: any key is allowed
-on an object, but a pod without the GPU it was meant to have runs happily.
+All problems are collected before manifests are rejected, so that users can correct a file in one pass. Labels and
+annotations that resemble ours but have no effect, misspelt or in the wrong place, only cause hints: any key is allowed
+on an object, but a misspelt GPU annotation would otherwise run a pod without a GPU.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _ALIKE: Final = 0.9
 
 
 def hints(obj: Object) -> Iterator[tuple[str, str]]:
-    """(path, what is odd about it) for a Pod, or a workload and its templates; nothing for other kinds."""
+    """Yield (path, hint) for a Pod, or a workload and its templates; nothing for other kinds."""
     found = list(checks.pods_in(obj))
     if found:
         yield from _misread(obj["metadata"], "metadata", pod=obj["kind"] == "Pod")
@@ -93,7 +93,7 @@ def _misspelt(key: str, here: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def _meant(key: str) -> str:
-    """The key of ours that another is almost; empty where there is none. Workloads share their keys."""
+    """Return the key of ours that an unknown key resembles most; empty for a known key or without similar ones."""
     found = [] if key in _NAMES else get_close_matches(key.lower(), _KNOWN, n=1, cutoff=_ALIKE)
     return _KNOWN[found[0]] if found else ""
 
@@ -150,7 +150,7 @@ OWN_GROUPS = frozenset(row.resource.group for row in KINDS.values()) - {""}
 
 
 class ManifestsError(ValueError):
-    """Some manifests are refused; the text has a line for each problem."""
+    """Some manifests are rejected; the message has a line for each problem."""
 
     def __init__(self, errors: Sequence[ManifestError]) -> None:
         super().__init__("\n".join(str(error) for error in errors))
@@ -166,7 +166,7 @@ class Admitted:
     obj: Object
     arrives: Span
     remarks: Sequence[str] = ()
-    """What its author should know, though it can be simulated."""
+    """Hints about a valid object."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -174,15 +174,15 @@ class Admitted:
         return self.obj["kind"], meta.get("namespace", ""), meta["name"]
 
     def arrival(self, seed: int) -> Arrival:
-        """When it arrives by this seed."""
+        """Return its arrival, with a time range drawn by this seed."""
         at = self.arrives.draw(f"{seed}/{'/'.join(self.key)}/arrives")
         exists = is_read_from_a_cluster(self.obj)
         return Arrival(at, self.row.resource, self.obj, f"{self.manifest.origin} ({self.manifest.title})", exists)
 
 
 def admit(manifests: Sequence[Manifest], there: Set[tuple[str, str]] = frozenset()) -> list[Admitted]:
-    """The objects of the manifests in order; raises ManifestsError with everything that is wrong with them. `there`:
-    kinds and names of what exists already, to which they may refer."""
+    """Return the objects of the manifests in order; ManifestsError lists all their problems. `there`: kind and name of
+    existing objects, to which they may refer."""
     errors: list[ManifestError] = []
     found: list[Admitted] = []
     sound = set[bytes]()
@@ -199,7 +199,7 @@ def admit(manifests: Sequence[Manifest], there: Set[tuple[str, str]] = frozenset
 
 
 def relevant(manifests: Sequence[Manifest]) -> tuple[list[Manifest], str]:
-    """The manifests of kinds that matter to scheduling, and a note on the others; empty where there are none."""
+    """Return the manifests of kinds that matter to scheduling, and a note on the others; empty where there are none."""
     kept, passed = list[Manifest](), Counter[str]()
     for manifest in manifests:
         kind, group = manifest.obj.get("kind"), str(manifest.obj.get("apiVersion") or "").rpartition("/")[0]
@@ -250,7 +250,7 @@ def _kind_row(manifest: Manifest) -> KindRow:
 
 
 def _filled(manifest: Manifest, row: KindRow) -> Object:
-    """The object with a namespace, where its kind has one, and without where it has none."""
+    """Return the object with a namespace if its kind is namespaced, else without."""
     meta = manifest.obj.get("metadata")
     if not isinstance(meta, dict):
         raise ManifestError(manifest, "metadata", "is missing" if meta is None else "expected a map")
@@ -260,13 +260,13 @@ def _filled(manifest: Manifest, row: KindRow) -> Object:
 
 
 def _offering(node: Object) -> Object:
-    """The node with all of its capacity to offer, where it does not say what it offers."""
+    """Return the node with its capacity as allocatable, if it states none."""
     status = node["status"]
     return {**node, "status": {**status, "allocatable": status.get("allocatable") or status["capacity"]}}
 
 
 Named = Set[tuple[str, str]]
-"""Kind and name of everything that was written, also of what was refused."""
+"""Kind and name of all given objects, including rejected ones."""
 
 
 def _names(manifests: Sequence[Manifest]) -> Named:
@@ -275,7 +275,7 @@ def _names(manifests: Sequence[Manifest]) -> Named:
 
 
 def _repeated(found: Sequence[Admitted], _: Named) -> Iterator[ManifestError]:
-    """Objects written twice; a later arrival of one that can be applied again is a change of it."""
+    """Yield duplicate objects; a later arrival of an object that can be applied again is an update instead."""
     seen: dict[tuple[str, str, str], Admitted] = {}
     for one in found:
         other = seen.setdefault(one.key, one)
@@ -302,7 +302,7 @@ _REFERENCES = {"nodeName": ("Node", "node"), "priorityClassName": ("PriorityClas
 
 
 def _missing_references(found: Sequence[Admitted], there: Named) -> Iterator[ManifestError]:
-    """Pods that are on a node, or of a priority class, which does not exist; templates count as pods."""
+    """Yield pods (and templates) that name a missing node or priority class."""
     for one in found:
         for below, pod in checks.pods_in(one.obj):
             for field, (kind, title) in _REFERENCES.items():

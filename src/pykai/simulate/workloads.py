@@ -1,9 +1,9 @@
-"""Stand-ins for the controllers a cluster has beside ours: they make pods of workloads' templates.
+"""Simulated workload controllers, which create pods from workloads' templates.
 
-They make the objects and pods that the true controllers make, with the same owners, names and labels, as far as
-grouping and scheduling read them, and leave out services, rolling updates and everything inside containers. Each kind
-is one row of WORKLOADS: the objects that its controller creates. A child that is gone is made again, until it has
-done its work; a Job counts its pods instead (`jobs`), a CronJob makes Jobs by its schedule (`cron_jobs`).
+They create the objects and pods of the real controllers, with the same owners, names and labels, as far as grouping and
+scheduling read them, and omit services, rolling updates and everything inside containers. Each kind is one row of
+WORKLOADS: the objects that its controller creates. A deleted child is created again until it has completed; a Job
+counts its pods instead (`jobs`), a CronJob creates Jobs by its schedule (`cron_jobs`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Children = Callable[[Object], Iterator[Child]]
 
 @dataclass(frozen=True, slots=True)
 class SimulatedKind:
-    """One kind; `status`: what its controller reports once the children exist, where grouping reads it."""
+    """One kind; `status`: the status that grouping reads, written by its controller after the children exist."""
 
     resource: Resource
     children: Children
@@ -43,7 +43,7 @@ class SimulatedKind:
 
 
 def open_definition(resource: Resource) -> Object:
-    """A definition that accepts every object of a kind, for kinds whose own definition is not part of the product."""
+    """Return a CRD that accepts every object of a kind, for kinds whose own CRD is not part of pykai."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     scope = "Namespaced" if resource.namespaced else "Cluster"
@@ -64,7 +64,7 @@ def open_definition(resource: Resource) -> Object:
 def templated(
     template: Object, name: str, labels: Mapping[str, str] | None = None, spec: Mapping[str, object] | None = None
 ) -> Object:
-    """An object of a template under a name; `labels` and fields of the `spec` that its maker adds."""
+    """Return a named object from a template; its controller adds `labels` and fields of `spec`."""
     meta = template.get("metadata") or {}
     own = {"name": name, "labels": {**(meta.get("labels") or {}), **(labels or {})}}
     return {"metadata": {**meta, **own}, "spec": {**(template.get("spec") or {}), **(spec or {})}}
@@ -85,7 +85,7 @@ def _count(part: Object, default: int = 1) -> int:
 
 # ------------------------------------------------------------------------------------------------------------- kinds
 def _replicas(obj: Object) -> Iterator[Child]:
-    """ReplicaSet, ReplicationController and StatefulSet: so many equal pods."""
+    """ReplicaSet, ReplicationController and StatefulSet: `replicas` equal pods."""
     for number in range(_count(obj["spec"])):
         yield Child(POD, templated(obj["spec"]["template"], f"{_name(obj)}-{number}"))
 
@@ -121,7 +121,7 @@ def _leader_worker_set(obj: Object) -> Iterator[Child]:
 
 
 def _idle_set(name: str) -> Child:
-    """The StatefulSet between a LeaderWorkerSet and its pods; the pods are made here, so it has none itself."""
+    """Return the StatefulSet between a LeaderWorkerSet and its pods; it creates none, because this row creates them."""
     return Child(STATEFUL_SET, {"metadata": {"name": name}, "spec": {"replicas": 0, "template": {"spec": {}}}})
 
 
@@ -215,5 +215,5 @@ WORKLOADS: tuple[SimulatedKind, ...] = (
 
 
 def definitions() -> list[Object]:
-    """The definitions of the kinds that are no part of Kubernetes."""
+    """Return the CRDs of the kinds that are not part of Kubernetes."""
     return [open_definition(row.resource) for row in WORKLOADS if "." in row.resource.group]
