@@ -1,7 +1,7 @@
 """Questions that pages ask the engine: why does this workload wait, what would start it, what if this were applied.
 
-Each is decided again on a copy of the moment, in a thread; nothing is written. Answers name nothing that the viewer may
-not see.
+Each is decided again on a copy of the moment, in a thread; nothing is written. Answers contain no names that the viewer
+may not see.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def explanation(view: RedactedView, gang: Key) -> Explanation:
-    """Why a workload waits, and the smallest changes that start it."""
+    """Return why a workload is pending, and the smallest changes that start it."""
     with view.moment.questions:
         decided = view.moment.own
         found = explain(decided, gang)
@@ -46,7 +46,7 @@ def explanation(view: RedactedView, gang: Key) -> Explanation:
 
 
 def answer(view: RedactedView, question: Question) -> WhatIfResult:
-    """What would become of a manifest and of changes; ValueError says what is wrong with them."""
+    """Return the effects of a manifest and of changes; ValueError if they are invalid."""
     manifests = parse(question.manifest, PASTED)
     edits = list(parse_changes(question.changes))
     if not manifests and not edits:
@@ -61,7 +61,7 @@ def answer(view: RedactedView, question: Question) -> WhatIfResult:
 
 
 def parse_changes(text: str) -> Iterator[ClusterChange]:
-    """Changes as flags of `kai what-if`; ChangeError says what is wrong with them."""
+    """Parse changes in the flags of `kai what-if`; ChangeError if they are invalid."""
     try:
         words = shlex.split(text, comments=True)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What the pages show: a moment of a cluster with its plan, and what happened before.
+"""The data of the pages: a moment of a cluster with its plan, and the events before it.
 
 A board has one moment (a snapshot file), the newest one (a live cluster) or many to choose from (a simulation). Pages
 never change it.
@@ -53,7 +53,7 @@ class HistoryLine(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DecidedMoment:
-    """A decided state; what pages need of it is computed once, when first asked for."""
+    """A decided state; derived values are computed once, on first access."""
 
     def __init__(self, decided: Decided, revision: int = 0) -> None:
         self.decided = decided
@@ -74,8 +74,8 @@ class DecidedMoment:
 
     @cached_property
     def own(self) -> Decided:
-        """The same state with a cache of its own, for questions: copies of a cache share what was read from objects,
-        and only one of them may make a snapshot at a time. Ask while holding `questions`."""
+        """The same state with its own copy of the cache, for questions. Copies share decoded objects and only one may
+        create a snapshot at a time, so use it while holding `questions`."""
         found = ClusterCache(self.decided.cache.params)
         for kind in KINDS:
             found.load(self.decided.cache.of(kind).values())
@@ -110,30 +110,30 @@ class Samples:
 
 @dataclass(frozen=True)
 class Title:
-    """What is shown: `kind` is live, snapshot or simulation, `name` a file, a context or a folder."""
+    """The source of a board: `kind` is live, snapshot or simulation, `name` a file, a context or a directory."""
 
     kind: str
     name: str
 
 
 class Board:
-    """A board of one moment; the others build on it. `changed` wakes those who wait for a newer revision."""
+    """A board of one moment, and the base of the others. `changed` wakes waiters for a newer revision."""
 
     def __init__(self, title: Title, moment: DecidedMoment | None = None) -> None:
         self.title = title
         self.problems: tuple[str, ...] = ()
-        """Why the newest moment may be old, or is missing."""
+        """Return why the newest moment may be outdated or is missing."""
         self._moment = moment
         self._evictions: deque[EvictionView] = deque(maxlen=MOST_EVICTIONS)
         self._waiters: set[asyncio.Event] = set()
 
     @property
     def moments(self) -> Sequence[float]:
-        """The instants one may choose from, in seconds since the epoch."""
+        """Return the selectable times, in seconds since the epoch."""
         return () if self._moment is None else (self._moment.at,)
 
     def moment(self, at: float | None = None) -> DecidedMoment | None:
-        """The moment at an instant, or the newest; None while there is none yet."""
+        """Return the moment at a time, or the newest; None while there is none yet."""
         return self._moment
 
     def samples(self) -> Sequence[BoardSample]:
@@ -141,15 +141,15 @@ class Board:
         return () if self._moment is None else (self._moment.sample,)
 
     def evictions(self, until: float | None = None) -> Sequence[EvictionView]:
-        """What was evicted, newest first; of a file what its plan evicts."""
+        """Return past evictions, newest first; for a snapshot file those of its plan."""
         return () if self._moment is None else self._moment.overview.evictions
 
     def history(self, gang: Key, until: float | None = None) -> Sequence[HistoryLine]:
-        """What happened to a workload, oldest first."""
+        """Return the history of a workload, oldest first."""
         return () if self._moment is None else from_object(self._moment, gang)
 
     async def newer_than(self, revision: int) -> int:
-        """Wait until there is a newer moment, or other problems; gives its revision."""
+        """Wait until there is a newer revision; return it."""
         woken = asyncio.Event()
         self._waiters.add(woken)
         try:

@@ -1,7 +1,7 @@
-"""A board that follows a cluster: the scheduler's informers fill a cache, and what they bring is decided on, read only.
+"""A board of a live cluster: the scheduler's informers fill a cache, from which plans are decided, read only.
 
-Nothing is listed twice and nothing is written. A decision is made when something changed, at most twice a second, and
-so seldom that it takes a quarter of a core at most; searches have the scheduler's own limits of time.
+Nothing is listed twice and nothing is written. The board decides after changes, at most twice a second, and limits its
+CPU to a quarter of a core; searches have the scheduler's own time limits.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from pykai.scheduler.process_memory import gc_disabled
 POLL_SECONDS = 0.2
 """Between two checks for changes."""
 PAUSE_FACTOR = 3.0
-"""Seconds of rest for each second that a decision took."""
+"""Seconds of pause per second that a decision took."""
 MIN_PAUSE = 0.4
 SAMPLE_SECONDS = 5.0
 SYNC_TIMEOUT_SECONDS = 10.0
-"""How long a kind is waited for that decisions can do without."""
+"""The time to wait for the sync of optional kinds, in seconds."""
 NEEDED = (NODE, POD, QUEUE, POD_GROUP)
 MOST_EVENTS = 200
 _EVICTED_POD = re.compile(r"(?:^Pod |pod: )(\S+)/(\S+)")
@@ -66,7 +66,7 @@ class Following:
     policy: Policy
     params: SchedulerParams = field(default_factory=SchedulerParams)
     notes: tuple[str, ...] = ()
-    """What was assumed about the scheduler."""
+    """Assumptions about the scheduler's configuration."""
     gpu_sharing_mode: str = ""
 
 
@@ -96,7 +96,7 @@ class LiveBoard(Board):
         self._samples = Samples()
         self._last_sample = 0.0
         self._since = 0
-        """Events seen since the last moment: they change pages, too."""
+        """Events since the last moment, which also change pages."""
 
     async def run(self) -> NoReturn:
         """Follow until cancelled; raises what ends a watch for good, such as refused credentials."""

@@ -1,4 +1,4 @@
-"""What each page shows, as the variables of its template: values of a `RedactedView`, chosen and counted.
+"""The template variables of each page, computed from a `RedactedView`.
 
 Pages are HTML made here; the script of the dashboard replaces what changed and draws nothing but the map of large
 clusters. So every page can be read without script, linked to and searched.
@@ -21,7 +21,7 @@ Query = Mapping[str, str]
 Variables = dict[str, Any]
 ROWS = 100
 CARDS = 256
-"""Nodes that are drawn one by one; more of them are a map."""
+"""The most nodes drawn individually; more are drawn as a map."""
 
 
 class NotThereError(LookupError):
@@ -83,7 +83,7 @@ def _path(view: RedactedView, name: str) -> list[str]:
 
 # -------------------------------------------------------------------------------------------------------------- devices
 def devices(view: RedactedView, query: Query) -> Variables:
-    """The nodes and their GPUs, those that a text asks for, or all."""
+    """The nodes and their GPUs, all or those that match a search text."""
     found = view.devices
     styles = drawing.colours(view.queues)
     text = query.get("q", "").strip().lower()
@@ -150,7 +150,7 @@ def node(view: RedactedView, name: str, query: Query) -> Variables:
 
 # -------------------------------------------------------------------------------------------------------------- waiting
 def waiting(view: RedactedView, query: Query) -> Variables:
-    """Workloads that wait, by reason and queue."""
+    """Pending workloads, by reason and queue."""
     shown, hidden = view.waiting
     reason, queue, text = query.get("reason", ""), query.get("queue", ""), query.get("q", "").strip().lower()
     reasons = Counter(each.reason or each.state for each in shown)

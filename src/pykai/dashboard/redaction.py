@@ -1,4 +1,4 @@
-"""A moment as a viewer may see it: names of namespaces that may not be listed are gone, their figures are in totals.
+"""A moment as a viewer may see it: objects in hidden namespaces appear only in totals, without names.
 
 Everything a page shows comes through a `RedactedView`. Free text, such as the reason of an eviction, is searched for
 names that the viewer may not see, whatever wrote it.
@@ -35,7 +35,7 @@ class Hidden(msgspec.Struct, frozen=True):
 
 
 class RedactedView:
-    """What one viewer sees of one moment of a board."""
+    """One moment of a board, redacted for one viewer."""
 
     def __init__(self, board: Board, moment: DecidedMoment, viewer: Viewer, until: float | None = None) -> None:
         self.board, self.moment, self.viewer, self._until = board, moment, viewer, until

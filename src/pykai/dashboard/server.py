@@ -43,12 +43,12 @@ HEADERS = {
 STATIC = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MOST_BYTES = 1 << 20
-"""Of a manifest that is pasted."""
+"""The largest size of a pasted manifest, in bytes."""
 SSE_SECONDS = 0.25
 """Between two messages to one browser."""
 PING_SECONDS = 15.0
 QUESTIONS = 2
-"""Searches for remedies, and what-ifs, under way at once."""
+"""The most remedy searches and what-if requests at once."""
 NAVIGATION = (
     ("queues", "Queues"),
     ("devices", "Devices"),
@@ -62,7 +62,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class ByHand:
-    """On loopback: whoever has the secret sees all."""
+    """Access on loopback: any client with the secret may see everything."""
 
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 

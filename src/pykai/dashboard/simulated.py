@@ -1,6 +1,6 @@
-"""The board of a simulation: its decisions as moments to choose from, its history as curves, evictions and lines.
+"""The board of a simulation: its decisions as selectable moments; its history as curves, evictions and log lines.
 
-Decisions are noted while the simulation runs. A long run has many: then every second one is dropped, again and again.
+Decisions are recorded while the simulation runs. Whenever there are too many, every second one is dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykai.simulate.history import PodLife, SimulationResult
 
 MOST_MOMENTS = 240
 NOT_SHOWN = ("Arrived", "Changed", "Event", "Requested")
-"""Lines that say nothing about a workload which others do not say."""
+"""Kinds of log lines that add nothing to the other lines of a workload."""
 
 
 class DecisionLog:
@@ -30,7 +30,7 @@ class DecisionLog:
         self._stride, self._count = 1, 0
 
     def observe(self, decision: Decision) -> None:
-        """Note a decision; it is read when it is looked at."""
+        """Record a decision; what pages need of it is computed when it is shown."""
         taken = decision.snapshot
         found = Decided(
             taken,
@@ -55,7 +55,7 @@ class DecisionLog:
 
 
 def simulated_board(name: str, noted: DecisionLog, outcome: SimulationResult, start: float) -> RecordedBoard:
-    """The board of a run that is over; `start`: when it began, in seconds since the epoch."""
+    """Return the board of a finished run; `start`: its start in seconds since the epoch."""
     histories = _histories(outcome, start)
     return RecordedBoard(
         Title("simulation", name),
