@@ -1,1 +1,1 @@
-"""Logs, metrics and tables a person reads."""
+"""Logs, metrics, HTTP pages and terminal tables."""

@@ -29,7 +29,7 @@ log = structlog.get_logger("http")
 
 @dataclass(frozen=True)
 class HttpPage:
-    """An answer."""
+    """An HTTP response."""
 
     body: bytes
     content_type: str = PLAIN
@@ -42,11 +42,11 @@ Pages = Mapping[str, Maker]
 
 
 class AddressError(ValueError):
-    """The text does not say where to listen."""
+    """The text is not a listen address."""
 
 
 def address_of(text: str) -> tuple[str | None, int] | None:
-    """Host and port of `:8080`, `127.0.0.1:8080` or `[::1]:8080`; host None is all of them; None is "do not listen"."""
+    """Parse `:8080`, `127.0.0.1:8080` or `[::1]:8080`; host None: all interfaces; return None for "do not listen"."""
     if text in OFF:
         return None
     host, colon, port = text.rpartition(":")
@@ -56,7 +56,7 @@ def address_of(text: str) -> tuple[str | None, int] | None:
 
 
 def metrics_page(*sources: Callable[[], bytes]) -> Maker:
-    """All metrics of these sources, one after the other."""
+    """Return the maker of a page with the concatenated metrics of these sources."""
     return lambda query: HttpPage(b"".join(source() for source in sources), METRICS_TYPE)
 
 
@@ -72,9 +72,9 @@ def health_pages(problems: Callable[[], Sequence[str]]) -> dict[str, Maker]:
 
 @asynccontextmanager
 async def serving(address: str, pages: Pages) -> AsyncIterator[int | None]:
-    """Serve the pages while the block runs; gives the port, or None where the address says not to listen.
+    """Serve the pages while the block runs; yield the port, or None if the address disables listening.
 
-    Raises AddressError for a wrong address and OSError where it is taken.
+    Raises AddressError for an invalid address and OSError if it is in use.
     """
     where = address_of(address)
     if where is None:

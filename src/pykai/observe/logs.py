@@ -52,7 +52,7 @@ def collect_errors() -> list[str]:
 
 
 class _Voice(structlog.PrintLogger):
-    """Writes lines; `name` is the component that speaks."""
+    """Writes lines; `name` is the component."""
 
     def __init__(self, target: TextIO, name: str) -> None:
         super().__init__(target)
@@ -60,15 +60,15 @@ class _Voice(structlog.PrintLogger):
 
 
 class _Library(logging.Handler):
-    """Takes what libraries log."""
+    """Handler for log records of libraries."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it in our form."""
+        """Log the record in our format."""
         structlog.get_logger(record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info)
 
 
 def level_of(verbosity: int) -> int:
-    """The lowest level that is shown."""
+    """Return the lowest level that is logged."""
     if verbosity <= 1:
         return logging.WARNING
     return logging.INFO if verbosity <= DEFAULT_VERBOSITY else logging.DEBUG

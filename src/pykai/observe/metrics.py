@@ -19,7 +19,7 @@ _SUFFIX = "_total"
 
 
 class MetricKind(Enum):
-    """How a metric behaves."""
+    """The type of a metric."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -38,7 +38,7 @@ class Metric:
 
 
 def doubling(first: float, count: int) -> tuple[float, ...]:
-    """Bucket bounds, each twice the one before."""
+    """Return bucket bounds, each twice the previous one."""
     return tuple(first * 2**power for power in range(count))
 
 
@@ -201,7 +201,7 @@ class Metrics:
         return made(row.name, row.help, row.labels, **shared)
 
     def add_process(self) -> None:
-        """Show the metrics of PROCESS, too."""
+        """Also expose the metrics of PROCESS."""
         ProcessCollector(registry=self._registry)
 
     def put(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
@@ -209,21 +209,21 @@ class Metrics:
         self._of(name, labels).set(value)
 
     def add(self, name: str, by: float = 1.0, labels: Mapping[str, str] | None = None) -> None:
-        """Raise a counter."""
+        """Increment a counter."""
         self._of(name, labels).inc(by)
 
     def observe(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
-        """Count a value in a histogram."""
+        """Observe a value in a histogram."""
         self._of(name, labels).observe(value)
 
     def reset(self, *names: str) -> None:
-        """Forget every labelled series of these metrics."""
+        """Remove every labelled series of these metrics."""
         for name in names:
             self._series[name].clear()
         self._labelled = {key: series for key, series in self._labelled.items() if key[0] not in names}
 
     def keep(self, names: Container[str], labels: Iterable[Mapping[str, str]]) -> None:
-        """Forget the labelled series of these metrics that have none of these labels."""
+        """Remove the labelled series of these metrics that have none of these labels."""
         kept = {tuple(each.items()) for each in labels}
         for key in [key for key in self._labelled if key[0] in names and key[1:] not in kept]:
             name, *said = key
@@ -231,7 +231,7 @@ class Metrics:
             del self._labelled[key]
 
     def prune(self, name: str, exists: Callable[[Mapping[str, str]], bool]) -> None:
-        """Forget the labelled series of a metric whose object does not exist any more."""
+        """Remove the labelled series of a metric whose object no longer exists."""
         for key in [key for key in self._labelled if key[0] == name and not exists(dict(key[1:]))]:
             labels = dict(key[1:])
             self._series[name].remove(*(labels[label] for label in self._rows[name].labels))
@@ -268,11 +268,11 @@ CONTROLLERS: tuple[Metric, ...] = (
     Metric("controller_runtime_reconcile_errors_total", _C, "Runs that failed", ("controller",)),
     Metric("controller_runtime_reconcile_time_seconds", _H, "How long runs take", ("controller",), _WORKED),
 )
-"""What reconcile loops measure, under the names that dashboards of Kubernetes controllers know."""
+"""The metrics of reconcile loops, with the names that dashboards of Kubernetes controllers use."""
 
 
 class WorkMetrics:
-    """The metrics of all loops of a process; `meter` gives the one of a loop."""
+    """The metrics of all reconcile loops of a process; `meter` returns that of one loop."""
 
     def __init__(self) -> None:
         self._metrics = Metrics(CONTROLLERS, namespace="")

@@ -1,4 +1,4 @@
-"""Tables for terminals: one house style, used by every command that shows something to a person."""
+"""Tables for terminals, in one style for all commands."""
 
 from __future__ import annotations
 
