@@ -36,7 +36,7 @@ def test_unequal_queues_have_nothing_to_take_back(monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_step_is_shown() -> None:
-    shown = CliRunner().invoke(main, ["--nodes", "2", "--rounds", "1"])
+    shown = CliRunner().invoke(main, ["--nodes", "2", "--rounds", "1"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0, shown.output
     assert "2 nodes, 16 pods" in shown.output
     assert "1 ends, 3 wait: 1 bound" in shown.output
