@@ -59,9 +59,9 @@ class FeasibilityBound:
 
     @cached_property
     def _gpus_short(self) -> float:
-        return float(self._fitting.need[GPU]) * len(self._pods) - float(
-            np.maximum(self.free[GPU, self.reach], 0.0).sum()
-        )
+        """The GPUs that the pods need beyond those that are free within reach; negative if fewer are needed."""
+        free = np.maximum(self.free[GPU, self.reach], 0.0).sum()
+        return float(self._fitting.need[GPU]) * len(self._pods) - float(free)
 
     def _by_domain(self, counts: Column) -> Column:
         """[domain] sums of figures of nodes; those of nodes without a domain come last."""
