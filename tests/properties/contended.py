@@ -94,6 +94,25 @@ def pooled(draw: st.DrawFn) -> Cluster:
 
 
 @st.composite
+def short_of_cores(draw: st.DrawFn) -> Cluster:
+    """Pods with and without GPUs leave few cores on each node, and more of them are waited for, mostly without GPUs."""
+    found = Cluster(queues=draw(deep_forests()))
+    for number in range(draw(st.integers(2, 4))):
+        found.nodes.append(_node(draw, f"n{number}", WHOLE, tight=False))
+        found.nodes[-1]["status"]["allocatable"]["cpu"] = str(draw(st.integers(2, 6)))
+    lodgings = [Lodging.of(item) for item in found.nodes]
+    for number in range(draw(st.integers(3, 9))):
+        pods = gang_of(draw, found, f"g{number}", ("cpu", "cpu", "cpu", "much cpu", "gpu"))
+        let_run(draw, found, pods, lodgings)
+        if draw(st.integers(0, 5)):
+            found.groups[-1]["spec"]["preemptibility"] = "preemptible"
+        found.pods.extend(pods)
+    for number in range(draw(st.integers(1, 2))):
+        found.pods.extend(gang_of(draw, found, f"late{number}", ("much cpu", "much cpu", "cpu", "gpu")))
+    return found
+
+
+@st.composite
 def lookalikes(draw: st.DrawFn) -> Cluster:
     """Gangs of few shapes, some of which have started, and nodes that run out of GPUs, cores or slots."""
     teams = [f"q{number}" for number in range(draw(st.integers(1, 3)))]

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from pykai.engine.allocate import place_gang
 from pykai.engine.cycle import Cycle
-from pykai.engine.feasibility import FeasibilityBound, freed_by
+from pykai.engine.feasibility import FeasibilityBound
 from pykai.engine.gang import pods_to_place
 from pykai.engine.node_facts import NodeFacts
 from pykai.engine.order import pending_gangs
+from pykai.engine.packing import freed_by
 from pykai.engine.place import choose_devices
 from pykai.engine.ranking import Rankings
 from pykai.engine.trial import Trial
@@ -154,7 +155,7 @@ def test_room_never_denies_what_can_be_done(cluster: Cluster, data: st.DataObjec
     kept = data.draw(st.sets(st.integers(0, max(len(batches) - 1, 0)), max_size=2))
     chosen = [batch for at, batch in enumerate(batches) if at not in kept]
     half = len(chosen) // 2
-    room = FeasibilityBound(pool, pods, freed_by(cycle, chosen[:half]))
+    room = FeasibilityBound(pool, pods, freed_by(cycle.trial, [pod for batch in chosen[:half] for pod in batch.pods]))
     possible = room.enough(chosen[half:])
     for batch in chosen:
         for pod in batch.pods:

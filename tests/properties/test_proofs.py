@@ -19,7 +19,7 @@ from pykai.engine.order import GangWalk, pending_gangs
 from pykai.engine.pending import PendingOrder
 from pykai.engine.reschedule import ServiceOrder, rescheduling_order
 from pykai.engine.victims import VictimPool
-from tests.properties.contended import contended, pooled, rivals, scattered
+from tests.properties.contended import contended, pooled, rivals, scattered, short_of_cores
 from tests.properties.small_world import NOW, PACKING, Cluster
 from tests.properties.test_twin import decided, examples, policy_of, snapshot_of
 
@@ -43,6 +43,7 @@ def without_proofs() -> Iterator[None]:
         every_gang_gets_a_turn(),
         patch.object(strategies, "_within_limits", return_value=False),
         patch.object(FeasibilityBound, "enough_devices", return_value=True),
+        patch.object(FeasibilityBound, "packs", return_value=True),
         patch.object(VictimPool, "reach", side_effect=np.ones_like),
         patch.object(SinglePodFit, "possible", return_value=True),
         patch.object(SinglePodFit, "opening", side_effect=lambda leaving: np.ones(len(leaving.pods), dtype=bool)),
@@ -80,7 +81,13 @@ def test_proofs_change_no_decision_in_pools_of_nodes(cluster: Cluster, actions: 
     compare(cluster, actions)
 
 
-@given(st.one_of(contended(), rivals(), scattered()), st.sampled_from(ACTIONS))
+@given(short_of_cores(), st.sampled_from(ACTIONS))
+@examples(2.0)
+def test_proofs_change_no_decision_where_cores_are_short(cluster: Cluster, actions: tuple[str, ...]) -> None:
+    compare(cluster, actions)
+
+
+@given(st.one_of(contended(), rivals(), scattered(), short_of_cores()), st.sampled_from(ACTIONS))
 @examples(2.0)
 def test_one_by_one_the_same_is_found_as_after_proofs(cluster: Cluster, actions: tuple[str, ...]) -> None:
     snapshot, policy = snapshot_of(cluster), policy_of(actions)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pykai.engine.feasibility import FeasibilityBound, Leaving
+from pykai.engine.feasibility import FeasibilityBound, Leaving, cumulated
 from pykai.engine.gang import active_pods, intact
 from pykai.engine.reclaim_bound import VictimLosses
 from pykai.engine.victim_order import VictimOrder
@@ -91,7 +91,7 @@ class Accumulated:
 
     @cached_property
     def _movable(self) -> Mask:
-        return self.room.movable(self.amounts)
+        return self.room.movable(self._pods, self.amounts)
 
     @property
     def goes(self) -> Mask:
@@ -129,23 +129,26 @@ class Accumulated:
 
     @property
     def own_enough(self) -> Mask:
-        """By pod, where every batch is on one node: whether the GPUs that could be had on its node by then, and those
-        that are free anywhere, cover the need."""
+        """By pod, where every batch is on one node: whether what could be had on its node by then, and what is free
+        within reach, cover the need."""
         return self._own_enough if self.proved else np.ones(len(self._pods), dtype=bool)
 
     @cached_property
     def _own_enough(self) -> Mask:
-        return self.room.enough_gpus(self._outlook.obtainable_on_node(self._victims.only(self._judged[1]), self.nodes))
+        useful = self._victims.only(self._judged[1])
+        others = np.array([cumulated(self.nodes, amounts) for amounts in useful.losses])
+        return self.room.covered(self._outlook.obtainable_on_node(useful, self.nodes), others)
 
     @property
     def enough(self) -> Mask:
-        """By pod: whether all GPUs that could be had by then cover the need, and limits could be kept."""
+        """By pod: whether all that could be had by then covers the need, and limits could be kept."""
         return self._enough if self.proved else np.ones(len(self._pods), dtype=bool)
 
     @cached_property
     def _enough(self) -> Mask:
-        after, useful = self._judged
-        enough = self.room.enough_gpus(self._outlook.obtainable(self._victims.only(useful)))
+        after = self._judged[0]
+        useful = self._victims.only(self._judged[1])
+        enough = self.room.covered(self._outlook.obtainable(useful), np.cumsum(useful.losses, axis=1))
         return np.asarray(enough & self._outlook.within_limits(self._victims.only(after)))
 
     def batch(self, number: int) -> Batch:
@@ -183,14 +186,15 @@ class Accumulated:
         after, useful = self._outlook.judge(victims, None)
         if not self._outlook.within_limits(victims.only(after))[-1]:
             return []
-        if not self.room.enough_gpus(self._outlook.obtainable_together(victims.only(useful))):
+        losses = victims.only(useful)
+        if not self.room.covered(self._outlook.obtainable_together(losses), losses.losses.sum(axis=1)):
             return []
         gone = [*self._known, *self._pods[pods].tolist()]
         if not useful.all() and not self.room.packs(gone, self._pods[pods[~useful]].tolist()):
             return []
         if not self.single:
             return numbers
-        movable = self.room.movable(self.amounts[:, pods])
+        movable = self.room.movable(self._pods[pods], self.amounts[:, pods])
         may_go = useful | movable
         if len(numbers) == 1 and may_go.all():
             return numbers
@@ -208,7 +212,7 @@ class Accumulated:
         size = bisect_left(sizes, True, key=lambda n: self.room.enough(batches[:n])) + 1
         pods = self._positions(sorted(numbers)[:size])
         useful = self._outlook.judge(self._victims.take(pods), None)[1]
-        return bool((useful | self.room.movable(self.amounts[:, pods])).all())
+        return bool((useful | self.room.movable(self._pods[pods], self.amounts[:, pods])).all())
 
     def _leaving(self, numbers: list[int], pods: Rows) -> list[int]:
         """Of some batches those with one of these pods, by position."""

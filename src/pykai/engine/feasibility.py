@@ -15,18 +15,13 @@ from math import floor
 
 import numpy as np
 
-from pykai.engine.cycle import Cycle
-from pykai.engine.node_room import least_of
+from pykai.engine.packing import MOST_KINDS, Freed, Repacking, freed_by
 from pykai.engine.pod_locations import PodCounts
 from pykai.engine.ranked import UNFIT
 from pykai.engine.victims import Batch, VictimPool
-from pykai.model.resources import GPU, Column, Mask, Rows
+from pykai.model.resources import CPU, GPU, MEMORY, QUEUE_RESOURCES, Column, Mask, Rows
 
-Freed = dict[int, Column]
-"""What is freed, by node."""
 _SLACK = 1e-9
-MOST_TRIES = 200
-"""Of ways to put pods into free places; what is not refuted by then is left to a simulation."""
 
 
 class FeasibilityBound:
@@ -35,6 +30,7 @@ class FeasibilityBound:
 
     def __init__(self, pool: VictimPool, pods: Sequence[int], freed: Freed, domains: Rows | None = None) -> None:
         self.cycle = cycle = pool.cycle
+        self._pool = pool
         self._pods = pods
         trial, room = cycle.trial, pool.room
         self.free = room.refreshed()
@@ -58,10 +54,10 @@ class FeasibilityBound:
         """By node: how many pods more must fit into its domain."""
 
     @cached_property
-    def _gpus_short(self) -> float:
-        """The GPUs that the pods need beyond those that are free within reach; negative if fewer are needed."""
-        free = np.maximum(self.free[GPU, self.reach], 0.0).sum()
-        return float(self._fitting.need[GPU]) * len(self._pods) - float(free)
+    def _short(self) -> Column:
+        """[resource of queues]: what the pods need beyond what is free within reach; negative if they need less."""
+        free = np.maximum(self.free[:QUEUE_RESOURCES, self.reach], 0.0).sum(axis=1)
+        return np.asarray(self._fitting.need[:QUEUE_RESOURCES] * len(self._pods) - free)
 
     def _by_domain(self, counts: Column) -> Column:
         """[domain] sums of figures of nodes; those of nodes without a domain come last."""
@@ -84,86 +80,54 @@ class FeasibilityBound:
         fit = np.clip(len(self._pods) - self._missing_in, 0.0, len(self._pods))
         return list(dict.fromkeys(zip(fit[:-1].astype(int).tolist(), most[:-1].astype(int).tolist(), strict=True)))
 
-    def enough_gpus(self, freed: Column | float) -> Mask:
-        """Whether so many freed GPUs, wherever they are, and those that are free within reach cover the need."""
-        return np.asarray(freed + _SLACK >= self._gpus_short)
+    @property
+    def in_need(self) -> bool:
+        """Whether the pods need more of some resource than is free within reach: then moves alone make no room."""
+        return bool((self._short > _SLACK).any())
+
+    def covered(self, gpus: Column | float, others: Column) -> Mask:
+        """Whether what is free within reach, the GPUs that could be had, and what victims could lose of the `others`
+        [resource of queues, ...] cover the need."""
+        enough = np.asarray(gpus + _SLACK >= self._short[GPU])
+        for resource in (CPU, MEMORY):
+            if self._short[resource] > 0:
+                enough = enough & (others[resource] * (1 + _SLACK) >= self._short[resource])
+        return enough
 
     def packs(self, gone: Sequence[int], back: Sequence[int]) -> bool:
-        """Whether, without some pods, the wanted ones and those that must come back could have a place together. Where
-        a share counts differently on other nodes, nothing is known."""
-        trial = self.cycle.trial
-        if not self.cycle.counts_alike:
-            return True
-        sizes = [size for pod in self._pods for size in self._parts(pod, self._size(pod))]
-        returning = [pod for pod in back if self.reach[trial.node[pod]]]
-        sizes += [size for pod in returning for size in self._parts(pod, trial.accepted_gpus(pod))]
-        whole = sorted([size for size in sizes if size >= 1], reverse=True)
-        shares = sorted([size for size in sizes if 0 < size < 1], reverse=True)
-        free, parts = self._free_devices(gone)
-        if whole and not could_pack(whole, free):
-            return False
-        devices = int(free.sum() - sum(whole) + _SLACK)
-        return not shares or could_pack(shares, [*parts, *[1.0] * min(devices, len(shares))])
+        """Whether, without some pods, the wanted ones and those that must come back could have a place together."""
+        return self._repacking.possible(gone, [pod for pod in back if self.reach[self.cycle.trial.node[pod]]])
 
-    def _parts(self, pod: int, gpus: float) -> list[float]:
-        """What a pod of so many GPUs takes of each of its devices, if it shares them; else all of it at once."""
-        c = self.cycle.trial.of_class(pod)
-        return [gpus / c.devices] * c.devices if c.shared else [gpus]
-
-    def _size(self, pod: int) -> float:
-        """How many GPUs a wanted pod takes at least."""
-        return float(least_of(self.cycle.node_facts, self.cycle.trial.of_class(pod))[GPU])
-
-    def _free_devices(self, gone: Sequence[int]) -> tuple[Column, list[float]]:
-        """By node how many whole devices are free without some pods, and what is free of each of the others; both are
-        nothing out of reach."""
-        trial, nodes = self.cycle.trial, self.cycle.snapshot.nodes
-        free = np.floor(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0.0) + _SLACK)
-        left: dict[tuple[int, str], float] = {}
-        for node, shares in trial.shares.items():
-            for group, share in shares.items():
-                if self.reach[node] and share.allocated - share.releasing > 0:
-                    left[node, group] = share.allocated - share.releasing
-        free[~self.reach] = 0.0
-        for pod in gone:
-            node = trial.node[pod]
-            if not self.reach[node]:
-                continue
-            if trial.of_class(pod).shared:
-                for group in trial.gpu_groups.get(pod, ()):
-                    left[node, group] -= trial.share_memory(trial.of_class(pod), node)
-            else:
-                free[node] += trial.accepted_gpus(pod)
-        parts = []
-        for (node, _), held in left.items():
-            if held <= _SLACK:
-                free[node] += 1
-            else:
-                parts.append(1 - held / float(nodes.gpu_memory[node]))
-        return free, parts
+    @cached_property
+    def _repacking(self) -> Repacking:
+        return Repacking(self._pool, self._pods, self._fitting, self.reach)
 
     def enough_devices(self, gone: Sequence[int]) -> bool:
         """Whether enough whole devices are free without some pods; True where a wanted pod needs no whole one."""
         trial, size = self.cycle.trial, float(self._fitting.need[GPU])
         if size < 1 or not trial.shares or any(trial.of_class(pod).shared for pod in self._pods):
             return True
-        fitting = np.floor(self._free_devices(gone)[0] / size + _SLACK)
+        fitting = np.floor(self._repacking.free_devices(gone)[0] / size + _SLACK)
         return bool((self._by_domain(np.where(self.open, fitting, 0.0))[:-1] >= len(self._pods)).any())
 
-    def movable(self, amounts: Column) -> Mask:
+    def movable(self, pods: Rows, amounts: Column) -> Mask:
         """Which pods, by what they free [resource, pod], could find another place among what is free within reach."""
-        free = np.maximum(self.free[:, self.reach], 0.0)
-        found = np.ones(amounts.shape[1], dtype=bool)
+        free, classes = np.maximum(self.free[:, self.reach], 0.0) + _SLACK, self.cycle.snapshot.pods.klass[pods]
+        found = np.ones(len(pods), dtype=bool)
         for gpus in np.unique(amounts[GPU]).tolist():
-            some, nodes = amounts[GPU] == gpus, free[GPU] + _SLACK >= gpus
-            least = amounts[:, some].min(axis=1)
-            if not (free[:, nodes].max(axis=1, initial=0.0) + _SLACK >= least).all():
+            some, nodes = amounts[GPU] == gpus, free[:, free[GPU] >= gpus]
+            if not (nodes.max(axis=1, initial=0.0) >= amounts[:, some].min(axis=1)).all():
                 found[some] = False
+                continue
+            kinds, first, of_kind = np.unique(classes[some], return_index=True, return_inverse=True)
+            if len(kinds) <= MOST_KINDS:
+                fits = [(nodes >= least[:, None]).all(axis=0).any() for least in amounts[:, some][:, first].T]
+                found[some] = np.array(fits)[of_kind]
         return found
 
     def enough(self, batches: Sequence[Batch]) -> bool:
         """Whether all pods could fit once these batches are gone."""
-        freed = freed_by(self.cycle, batches)
+        freed = freed_by(self.cycle.trial, (pod for batch in batches for pod in batch.pods))
         nodes = np.fromiter((n for n in freed if self.open[n]), dtype=np.int64)
         if not len(nodes):
             return self.holds
@@ -222,46 +186,6 @@ def next_size(known: tuple[int, int, int], size: int) -> int:
     all: twice as long until one is not solved, then by halves."""
     solved, possible, total = known
     return min(size * 2, total) if possible == total else (solved + possible + 1) // 2
-
-
-def could_pack(sizes: Sequence[float], bins: Sequence[float] | Column) -> bool:
-    """Whether items, largest first, could go into bins; True where that takes too long to find out."""
-    room, items = np.asarray(bins), np.array(sizes)
-    for size in set(sizes):
-        if np.count_nonzero(items >= size - _SLACK) > np.floor(room / size + _SLACK).sum():
-            return False
-    left, equal = np.unique(room[room + _SLACK >= sizes[-1]], return_counts=True)
-    return _packed(list(sizes), left.repeat(np.minimum(equal, len(sizes))).tolist(), [MOST_TRIES])
-
-
-def _packed(sizes: list[float], bins: list[float], tries: list[int]) -> bool:
-    """The same by trying, tightest bins first; equal ones are tried once."""
-    if not sizes:
-        return True
-    size, rest, before = sizes[0], sizes[1:], -1.0
-    for at, free in enumerate(bins):
-        if free + _SLACK < size or free == before:
-            continue
-        tries[0] -= 1
-        if tries[0] <= 0 or _packed(rest, sorted([*bins[:at], free - size, *bins[at + 1 :]]), tries):
-            return True
-        before = free
-    return False
-
-
-def freed_by(cycle: Cycle, batches: Sequence[Batch]) -> Freed:
-    """What evicting batches frees, by node."""
-    trial = cycle.trial
-    freed: Freed = {}
-    for batch in batches:
-        for pod in batch.pods:
-            amount = trial.of_class(pod).request
-            if trial.of_class(pod).memory_mib:
-                amount = amount.copy()
-                amount[GPU] = trial.accepted_gpus(pod)
-            node = trial.node[pod]
-            freed[node] = freed[node] + amount if node in freed else amount
-    return freed
 
 
 def cumulated(groups: Rows, values: Column) -> Column:

@@ -102,6 +102,9 @@ class SharedDevices:
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
         self._numbers: dict[tuple[int, str], int] = {}
+        self._of_node: dict[int, list[int]] = {}
+        self.nodes: Rows = np.zeros(0, dtype=np.int64)
+        """By device: its node."""
         self._read = 0
         self._free: Column = np.zeros(trial.idle.shape[1])
         self._held: Column = np.zeros(0)
@@ -128,16 +131,27 @@ class SharedDevices:
             capacity, shares = trial.amounts.gpu_memory[node], trial.shares[node]
             free = sum(capacity - s.allocated + s.releasing for s in shares.values() if s.used > 0)
             self._free[node] = free / capacity
+            self._held[self._of_node.get(node, [])] = 0.0
             for group, share in shares.items():
                 number = self._number(node, group)
                 self._held[number] = share.allocated - share.releasing
         self._stale.clear()
 
     def _number(self, node: int, group: str) -> int:
-        number = self._numbers.setdefault((node, group), len(self._numbers))
-        if number >= len(self._held):
-            self._held = np.append(self._held, np.zeros(max(number, 64)))
+        number = self._numbers.get((node, group))
+        if number is None:
+            number = self._numbers[node, group] = len(self._numbers)
+            self._of_node.setdefault(node, []).append(number)
+            if number >= len(self._held):
+                more = max(number, 64)
+                self._held = np.append(self._held, np.zeros(more))
+                self.nodes = np.append(self.nodes, np.zeros(more, dtype=np.int64))
+            self.nodes[number] = node
         return number
+
+    def numbers(self, pod: int, node: int) -> list[int]:
+        """Return the numbers of the devices that a pod on a node has shares of."""
+        return [self._number(node, group) for group in self._trial.gpu_groups.get(pod, ())]
 
     def of(self, pods: Rows, nodes: Rows) -> tuple[Rows, Column]:
         """By pod: the number of the device it has a share of, -1 where it has none or several; and its memory there."""

@@ -176,7 +176,7 @@ class QuotaPolicy(Protocol):
 
     def most_gpus(self, book: QueueBook, taking: Taking, request: Triple, block: float) -> float:
         """Return an upper bound of the GPUs that a reclaim of `request` may take from one sibling queue, in blocks of
-        at most `block` GPUs; infinite where there is no bound."""
+        at most `block` GPUs; infinite where there is no bound, negative where it may lose nothing at all."""
         ...
 
 

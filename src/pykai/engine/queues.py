@@ -367,7 +367,8 @@ def may_lose_some(book: QueueBook, claim: Claim, competing: Mapping[int, Iterabl
 
 
 def most_gpus(book: QueueBook, taking: Taking, request: Triple, block: float, multiplier: float = 1.0) -> float:
-    """Return an upper bound of the GPUs that a branch of the tree may lose to a claim; infinite where there is none.
+    """Return an upper bound of the GPUs that a branch of the tree may lose to a claim; infinite where there is none,
+    negative where it may lose nothing at all, not even pods without GPUs.
 
     Blocks are taken while the branch is above its bound, so the last one may go below it; `block`: the largest one.
     """
@@ -381,10 +382,12 @@ def most_gpus(book: QueueBook, taking: Taking, request: Triple, block: float, mu
         )
     most = inf
     if not any(less(floor[r], held[r]) for r in (0, 1)):
-        most = held[GPU] - floor[GPU] + block if less(floor[GPU], held[GPU]) else 0.0
+        if not less(floor[GPU], held[GPU]):
+            return -inf
+        most = held[GPU] - floor[GPU] + block
     mine = _ratio(book.allocated[ours][GPU] - spared[GPU] + request[GPU], book.fair[ours][GPU])
     if mine > 1 and book.fair[theirs][GPU] > 0:
-        most = min(most, held[GPU] - mine * multiplier * book.fair[theirs][GPU])
+        most = min(most, max(held[GPU] - mine * multiplier * book.fair[theirs][GPU], 0.0))
     return most
 
 

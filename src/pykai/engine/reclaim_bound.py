@@ -158,7 +158,8 @@ class ReclaimBound:
             after[alike] = True
             losers, of_loser = np.unique(branch[alike], return_inverse=True)
             most = [self._gpus_of_one((depth, request), loser, (cpu, memory, gpus)) for loser in losers.tolist()]
-            mask[alike] = (blocks[alike] <= 0) | (blocks[alike] < np.array(most)[of_loser] - _SLACK)
+            most_of = np.array(most)[of_loser]
+            mask[alike] = (blocks[alike] < most_of - _SLACK) | ((blocks[alike] <= 0) & (most_of >= 0))
         return after, mask
 
     # ------------------------------------------------------------------------------------------------------ together
@@ -263,7 +264,7 @@ class ReclaimBound:
 
     def _gpus_of_one(self, claim: tuple[int, Triple], branch: int, spared: Triple) -> float:
         """What a victim of a branch must stay below in GPUs for the branch to lose it first, if the gang's own branch
-        has lost so much.
+        has lost so much; negative where the branch may lose nothing.
 
         Without the victim, and with it as a request, the branch is keyed as it is now. If that is before the gang, only
         a bystander with a larger request can hold the victim back.
@@ -276,7 +277,7 @@ class ReclaimBound:
             known = quota.most_gpus(self.cycle.book, (self._path[depth], branch, spared), request, np.inf)
             if known > 0 and queue_key(self.cycle, branch, ZERO) < self._key(depth, spared):
                 known = min(known, self._until_first((depth, branch), self._bystanders(depth, branch), spared))
-            known = self._most_of_one[branch, request, spared] = max(known, 0.0)
+            self._most_of_one[branch, request, spared] = known
         return known
 
     def _most_gpus(self, claim: tuple[int, Triple], loser: tuple[int, float], spared: Triple) -> float:
@@ -355,8 +356,9 @@ class ReclaimBound:
 
 
 def _lost(gpus: float, most: float) -> bool:
-    """Whether a queue would lose first what goes together with a victim, if it must stay below so many GPUs."""
-    return gpus <= 0 or gpus < most - _SLACK
+    """Whether a queue would lose first what goes together with a victim, if it must stay below so many GPUs; negative:
+    it may lose nothing."""
+    return gpus < most - _SLACK or (gpus <= 0 <= most)
 
 
 def _summed(amounts: Sequence[Sequence[float]]) -> Triple:

@@ -19,7 +19,8 @@ import numpy as np
 from pykai.engine.accumulated import Accumulated
 from pykai.engine.budgets import Deadline
 from pykai.engine.cycle import Cycle
-from pykai.engine.feasibility import FeasibilityBound, Leaving, SinglePodFit, freed_by, grows_to, next_size
+from pykai.engine.feasibility import FeasibilityBound, Leaving, SinglePodFit, grows_to, next_size
+from pykai.engine.packing import freed_by
 from pykai.engine.plugin_api import NodeSubsets, VictimChoice
 from pykai.engine.queues import OVER_LIMIT, OverCapacity, Triple
 from pykai.engine.reclaim_bound import FEW, ReclaimBound, VictimLosses
@@ -260,7 +261,7 @@ class Probe:
         self.pods = pods
         self.recorded = list(recorded)
         if recorded or self.search.spent or len(pods) < len(self.search.cause.pods):
-            freed = freed_by(self.cycle, recorded)
+            freed = freed_by(self.cycle.trial, _pods(recorded))
             self.room = FeasibilityBound(self.search.order.pool, pods, freed, self.search.domains)
         else:
             self.room = self.search.room
@@ -399,17 +400,12 @@ class Probe:
         """Whether arithmetic on queues shows that none of these victims is of use; what policies reject then does not
         count as rejected by them."""
         prospects = self.search.prospects
-        return prospects is not None and self._in_need and not prospects.any_useful(self.request, gone)
-
-    @cached_property
-    def _in_need(self) -> bool:
-        """Whether the pods need GPUs of victims, wherever these are."""
-        return not self.room.enough_gpus(0.0)
+        return prospects is not None and self.room.in_need and not prospects.any_useful(self.request, gone)
 
     def _alone(self, chosen: list[int]) -> Scenario | None:
         """A choice of which nothing is refuted yet; for one pod that is of use there is nothing else to ask."""
         batches, prospects = [self.search.order.batch(number) for number in chosen], self.search.prospects
-        of_use = prospects is None or self._in_need or prospects.any_useful(self.request, batches[0].pods)
+        of_use = prospects is None or self.room.in_need or prospects.any_useful(self.request, batches[0].pods)
         if len(chosen) == len(batches[0].pods) == 1 and self._over is None and of_use:
             self.seen.add(frozenset(chosen))
             bounded = self.search.cause.keep_all and not self.search.first_will_do

@@ -225,7 +225,11 @@ def test_only_what_the_claim_asks_for_makes_a_victim() -> None:
         (1, {"allocated": gpus(6), "deserved": quota(2), "fair": quota(4)}, 6 - 2 + 1),
         (3, {"allocated": gpus(6), "deserved": quota(2), "fair": quota(4)}, 6 - 4 + 1),  # beyond the quota
         (1, {"allocated": gpus(7), "deserved": FREE, "limit": quota(5)}, 7 - 5 + 1),
-        (1, {"allocated": gpus(2), "deserved": quota(2), "fair": quota(4)}, 0),
+        (
+            1,
+            {"allocated": gpus(2), "deserved": quota(2), "fair": quota(4)},
+            -inf,
+        ),  # nothing, not even pods without GPUs
         (1, {"allocated": (9.0, 0.0, 2.0), "deserved": (8.0, -1.0, 2.0), "fair": quota(2)}, inf),
     ],
 )

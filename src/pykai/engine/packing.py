@@ -1,0 +1,194 @@
+"""Packing bounds: whether pods that must come back, and the wanted ones, could find places together.
+
+What is counted is necessary, not sufficient: places for all pods of at least a size, what sizes can fill of each device
+or node, and at last a search for a packing that gives up early. What passes is left to a simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from pykai.engine.node_room import Fitting, least_of
+from pykai.engine.trial import Trial
+from pykai.engine.victims import VictimPool
+from pykai.model.resources import GPU, Column, Mask, Rows
+
+_SLACK = 1e-9
+MOST_TRIES = 200
+"""Of ways to put pods into free places; what is not refuted by then is left to a simulation."""
+MOST_KINDS = 16
+"""So many different requests are told apart; where there are more, only the least of them counts."""
+
+Freed = dict[int, Column]
+"""What is freed, by node."""
+
+
+class Repacking:
+    """For some wanted pods: the free places, of nodes within reach, that they compete for with pods that come back."""
+
+    def __init__(self, pool: VictimPool, wanted: Sequence[int], fitting: Fitting, reach: Mask) -> None:
+        self.cycle = pool.cycle
+        self._pool = pool
+        self._wanted = wanted
+        self._fitting = fitting
+        self._reach = reach
+
+    def possible(self, gone: Sequence[int], back: Sequence[int]) -> bool:
+        """Whether without some pods, all that is counted allows places for the wanted ones and those that come back."""
+        return self._places(gone, back) and self._devices(gone, back)
+
+    # ---------------------------------------------------------------------------------------------------- by amounts
+    def _places(self, gone: Sequence[int], back: Sequence[int]) -> bool:
+        """Whether there are places enough for all that request at least as much as each of those that come back."""
+        if not back:
+            return True
+        free, allowed = self._free_without(gone)[:, self._reach], self._fitting.allowed[self._reach]
+        need, wanted = self._fitting.need, len(self._wanted)
+        if not self.cycle.counts_alike:
+            free[GPU], need = np.inf, np.where(np.arange(len(need)) == GPU, 0.0, need)
+        if wanted == 1:
+            takers = np.flatnonzero(allowed & (free >= need[:, None]).all(axis=0))
+            if len(takers) == 1:
+                free[:, takers] -= need[:, None]
+                wanted = 0
+            elif not len(takers):
+                return False
+        kinds, counts = self._kinds(back)
+        usable = (free >= np.minimum(need, kinds.min(axis=1))[:, None]).all(axis=0)
+        if (np.where(usable, free, 0.0).sum(axis=1) + _SLACK < kinds @ counts + need * wanted).any():
+            return False
+        for kind in kinds.T:
+            requested = np.flatnonzero(kind)
+            if len(requested):
+                more = counts[(kinds >= kind[:, None]).all(axis=0)].sum() + wanted * bool((need >= kind).all())
+                places = np.floor(np.maximum(free[requested], 0.0) / kind[requested, None]).min(axis=0).sum()
+                if places < more:
+                    return False
+        return True
+
+    def _kinds(self, pods: Sequence[int]) -> tuple[Column, Rows]:
+        """[resource, kind]: the different requests of pods, and how many have each."""
+        trial, (requests, by_memory) = self.cycle.trial, self._pool.class_requests
+        rows, counts = np.unique([trial.klass[pod] for pod in pods], return_counts=True)
+        kinds = requests.take(rows, axis=1)
+        kinds[GPU, by_memory[rows]] = 0.0  # differs from node to node: `_devices` looks at it
+        if not self.cycle.counts_alike:
+            kinds[GPU] = 0.0
+        if len(rows) > MOST_KINDS:
+            return kinds.min(axis=1)[:, None], np.array([len(pods)])
+        return kinds, counts
+
+    def _free_without(self, gone: Sequence[int]) -> Column:
+        """[resource, node]: what is idle or being released once some pods are gone."""
+        free = self._pool.room.refreshed() + _SLACK
+        for node, amount in freed_by(self.cycle.trial, gone).items():
+            free[:, node] += amount
+        return free
+
+    # ---------------------------------------------------------------------------------------------------- by devices
+    def _devices(self, gone: Sequence[int], back: Sequence[int]) -> bool:
+        """Whether whole devices go to nodes, and shares to devices. Where a share counts differently on other nodes,
+        nothing is known."""
+        trial = self.cycle.trial
+        if not self.cycle.counts_alike:
+            return True
+        sizes = [size for pod in self._wanted for size in self._parts(pod, self._least_gpus(pod))]
+        sizes += [size for pod in back for size in self._parts(pod, trial.accepted_gpus(pod))]
+        whole = sorted([size for size in sizes if size >= 1], reverse=True)
+        shares = sorted([size for size in sizes if 0 < size < 1], reverse=True)
+        if not whole and not shares:
+            return True
+        free, parts = self.free_devices(gone)
+        if whole and not could_pack(whole, free):
+            return False
+        devices = int(free.sum() - sum(whole) + _SLACK)
+        return not shares or could_pack(shares, [*parts, *[1.0] * min(devices, len(shares))])
+
+    def _parts(self, pod: int, gpus: float) -> list[float]:
+        """What a pod of so many GPUs takes of each of its devices, if it shares them; else all of it at once."""
+        c = self.cycle.trial.of_class(pod)
+        return [gpus / c.devices] * c.devices if c.shared else [gpus]
+
+    def _least_gpus(self, pod: int) -> float:
+        """How many GPUs a wanted pod takes at least."""
+        return float(least_of(self.cycle.node_facts, self.cycle.trial.of_class(pod))[GPU])
+
+    def free_devices(self, gone: Sequence[int]) -> tuple[Column, list[float]]:
+        """By node how many whole devices are free without some pods, and what is free of each of the others; both are
+        nothing out of reach."""
+        trial, devices, reach = self.cycle.trial, self._pool.room.devices, self._reach
+        free = np.floor(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0.0) + _SLACK)
+        held = devices.held().copy()
+        used = held > 0
+        for pod in gone:
+            if trial.of_class(pod).shared:
+                memory = trial.share_memory(trial.of_class(pod), trial.node[pod])
+                held[devices.numbers(pod, trial.node[pod])] -= memory
+            else:
+                free[trial.node[pod]] += trial.accepted_gpus(pod)
+        nodes = devices.nodes
+        emptied = used & (held <= _SLACK)
+        free += np.bincount(nodes[emptied], minlength=len(free))
+        free[~reach] = 0.0
+        parts = np.flatnonzero(used & ~emptied & reach[nodes])
+        return free, (1 - held[parts] / self.cycle.snapshot.nodes.gpu_memory[nodes[parts]]).tolist()
+
+
+def could_pack(sizes: Sequence[float], bins: Sequence[float] | Column) -> bool:
+    """Whether items, largest first, could go into bins; True where that takes too long to find out."""
+    room, items = np.asarray(bins), np.array(sizes)
+    kinds = tuple(sorted(set(sizes)))
+    for size in kinds:
+        if np.count_nonzero(items >= size - _SLACK) > np.floor(room / size + _SLACK).sum():
+            return False
+    left, equal = np.unique(room[room + _SLACK >= kinds[0]], return_counts=True)
+    equal = np.minimum(equal, len(sizes))
+    if len(kinds) <= MOST_KINDS:
+        fill = sum(most_filled(kinds, round(free, 6)) * count for free, count in zip(left.tolist(), equal, strict=True))
+        if sum(sizes) > fill + 1e-6 * len(sizes):
+            return False
+    return _packed(list(sizes), left.repeat(equal).tolist(), [MOST_TRIES])
+
+
+@lru_cache(maxsize=4096)
+def most_filled(kinds: tuple[float, ...], free: float) -> float:
+    """Return how much of a bin items of some sizes can fill at most, each as often as one likes."""
+    reached, most = {0.0}, 0.0
+    edge = [0.0]
+    while edge:
+        sums = {round(at + size, 6) for at in edge for size in kinds}
+        edge = [at for at in sums if at <= free + 1e-6 and at not in reached]
+        reached.update(edge)
+        most = max(most, max(edge, default=0.0))
+    return most
+
+
+def _packed(sizes: list[float], bins: list[float], tries: list[int]) -> bool:
+    """The same by trying, tightest bins first; equal ones are tried once."""
+    if not sizes:
+        return True
+    size, rest, before = sizes[0], sizes[1:], -1.0
+    for at, free in enumerate(bins):
+        if free + _SLACK < size or free == before:
+            continue
+        tries[0] -= 1
+        if tries[0] <= 0 or _packed(rest, sorted([*bins[:at], free - size, *bins[at + 1 :]]), tries):
+            return True
+        before = free
+    return False
+
+
+def freed_by(trial: Trial, pods: Iterable[int]) -> Freed:
+    """Return what pods that go free, by node."""
+    freed: Freed = {}
+    for pod in pods:
+        amount = trial.of_class(pod).request
+        if trial.of_class(pod).memory_mib:
+            amount = amount.copy()
+            amount[GPU] = trial.accepted_gpus(pod)
+        node = trial.node[pod]
+        freed[node] = freed[node] + amount if node in freed else amount
+    return freed
