@@ -58,10 +58,13 @@ class Bindings:
         return max(later - earlier for earlier, later in pairwise(sorted(self.at.values())))
 
 
-async def feed(api: Api, namespace: str, made: list[str]) -> None:
-    """Create pods with a GPU at a steady pace until cancelled."""
+async def feed(api: Api, namespace: str, made: list[str], enough: asyncio.Event) -> None:
+    """Create pods with a GPU at a steady pace until there are enough. It is not cancelled: a pod whose creation is
+    under way would exist without being in `made`."""
     resources = {"limits": {names.NVIDIA_GPU: "1"}}
     for number in count():
+        if enough.is_set():
+            return
         name = f"pod-{number:03}"
         await api.create(
             POD,
@@ -82,13 +85,13 @@ async def feed(api: Api, namespace: str, made: list[str]) -> None:
 async def fed(api: Api, namespace: str) -> AsyncIterator[list[str]]:
     """The names of the pods that are created while the block runs."""
     made: list[str] = []
-    feeding = asyncio.create_task(feed(api, namespace, made))
+    enough = asyncio.Event()
+    feeding = asyncio.create_task(feed(api, namespace, made, enough))
     try:
         yield made
-        assert not feeding.done(), feeding.exception()
     finally:
-        feeding.cancel()
-        await asyncio.gather(feeding, return_exceptions=True)
+        enough.set()
+        await feeding
 
 
 @pytest.fixture
