@@ -12,6 +12,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.plugin_api import (
     ANY,
     BindDetails,
+    Companions,
     DeviceScore,
     GangOrder,
     MemberOrder,
@@ -47,6 +48,7 @@ __all__ = [
     "ANY",
     "BindDetails",
     "Column",
+    "Companions",
     "Cycle",
     "DeviceScore",
     "GangOrder",

@@ -137,7 +137,8 @@ class Accumulated:
     def _own_enough(self) -> Mask:
         useful = self._victims.only(self._judged[1])
         others = np.array([cumulated(self.nodes, amounts) for amounts in useful.losses])
-        return self.room.covered(self._outlook.obtainable_on_node(useful, self.nodes), others)
+        elsewhere = self.room.unusable.sum() - self.room.unusable[self.nodes]
+        return self.room.covered(self._outlook.obtainable_on_node(useful, self.nodes), others, elsewhere)
 
     @property
     def enough(self) -> Mask:
@@ -186,8 +187,9 @@ class Accumulated:
         after, useful = self._outlook.judge(victims, None)
         if not self._outlook.within_limits(victims.only(after))[-1]:
             return []
-        losses = victims.only(useful)
-        if not self.room.covered(self._outlook.obtainable_together(losses), losses.losses.sum(axis=1)):
+        losses, unusable = victims.only(useful), self.room.unusable
+        elsewhere = float(unusable.sum() - unusable[np.unique(self.nodes[pods])].sum())
+        if not self.room.covered(self._outlook.obtainable_together(losses), losses.losses.sum(axis=1), elsewhere):
             return []
         gone = [*self._known, *self._pods[pods].tolist()]
         if not useful.all() and not self.room.packs(gone, self._pods[pods[~useful]].tolist()):

@@ -16,6 +16,7 @@ from math import floor
 import numpy as np
 
 from pykai.engine.packing import MOST_KINDS, Freed, Repacking, freed_by
+from pykai.engine.plugin_api import Companions
 from pykai.engine.pod_locations import PodCounts
 from pykai.engine.ranked import UNFIT
 from pykai.engine.victims import Batch, VictimPool
@@ -32,6 +33,7 @@ class FeasibilityBound:
         self.cycle = cycle = pool.cycle
         self._pool = pool
         self._pods = pods
+        self._freed = freed
         trial, room = cycle.trial, pool.room
         self.free = room.refreshed()
         self._fitting = room.of({trial.klass[pod]: trial.of_class(pod) for pod in pods}, cycle.node_facts)
@@ -85,14 +87,25 @@ class FeasibilityBound:
         """Whether the pods need more of some resource than is free within reach: then moves alone make no room."""
         return bool((self._short > _SLACK).any())
 
-    def covered(self, gpus: Column | float, others: Column) -> Mask:
+    def covered(self, gpus: Column | float, others: Column, unusable: Column | float = 0.0) -> Mask:
         """Whether what is free within reach, the GPUs that could be had, and what victims could lose of the `others`
-        [resource of queues, ...] cover the need."""
-        enough = np.asarray(gpus + _SLACK >= self._short[GPU])
+        [resource of queues, ...] cover the need. `unusable`: GPUs that are free and of no use (`unusable`)."""
+        enough = np.asarray(gpus + _SLACK >= self._short[GPU] + unusable)
         for resource in (CPU, MEMORY):
             if self._short[resource] > 0:
                 enough = enough & (others[resource] * (1 + _SLACK) >= self._short[resource])
         return enough
+
+    @cached_property
+    def unusable(self) -> Column:
+        """By node within reach: what is left of its shared devices and too little for any share, in GPUs; it is of no
+        use unless victims leave that node."""
+        unusable = np.zeros(len(self.counts))
+        if self.cycle.trial.shares:
+            spare = self._pool.room.devices.spare() - self._repacking.usable_spare()
+            unusable[self.reach] = np.maximum(spare, 0.0)[self.reach]
+            unusable[list(self._freed)] = 0.0
+        return unusable
 
     def packs(self, gone: Sequence[int], back: Sequence[int]) -> bool:
         """Whether, without some pods, the wanted ones and those that must come back could have a place together."""
@@ -230,27 +243,44 @@ class SinglePodFit:
         states = self.cycle.resources.of_class(self._class).all
         return [counts for state in states for counts in state.blockers(self.pod)]
 
+    @cached_property
+    def _companions(self) -> list[Companions]:
+        """Pods near to which the pod must be."""
+        states = self.cycle.resources.of_class(self._class).all
+        return [companions for state in states for companions in state.companions(self.pod)]
+
     def on_node(self, node: int, gone: Sequence[int]) -> bool:
         """Whether a node would take the pod without these pods of it, as far as bounds can say."""
-        allowed = node >= 0 and self.cycle.node_facts.allowed(self._class)[node]
-        return bool(allowed) and self._holds(node, gone) and self._open(node, gone)
+        return node >= 0 and bool(self._nodes(gone)[node]) and self._holds(node, gone) and self._open(node, gone)
 
     def possible(self, gone: Sequence[int]) -> bool:
         """Whether the pod could find a place without these pods. True where only a simulation can decide."""
-        if any(self._open(node, gone) for node in self._fits_now):
+        nodes = self._nodes(gone)
+        if any(nodes[node] and self._open(node, gone) for node in self._fits_now):
             return True
         trial, by_node = self.cycle.trial, dict[int, list[int]]()
         for pod in gone:
             by_node.setdefault(trial.node[pod], []).append(pod)
-        allowed = self.cycle.node_facts.allowed(self._class)
         return any(
-            node >= 0 and allowed[node] and self._holds(node, pods) and self._open(node, gone)
+            node >= 0 and nodes[node] and self._holds(node, pods) and self._open(node, gone)
             for node, pods in by_node.items()
         )
 
+    def _nodes(self, gone: Sequence[int]) -> Mask:
+        """Nodes that admit the pod, and are near to those it must be near to unless one of these moves."""
+        if not self._companions or any(each.pods.includes(gone).any() for each in self._companions):
+            return self.cycle.node_facts.allowed(self._class)
+        return self._near
+
+    @cached_property
+    def _near(self) -> Mask:
+        near = [each.nodes for each in self._companions]
+        return np.asarray(np.logical_and.reduce([self.cycle.node_facts.allowed(self._class), *near]))
+
     def opening(self, leaving: Leaving) -> Mask:
-        """For pods that go one after the other, node by node: after which of them the own node has devices for the pod
-        and no pod that keeps it from there, or one less does from a node that would take it."""
+        """For pods that go one after the other, node by node: after which of them the own node has devices for the pod,
+        those near to which it must be and none that keeps it from there, or one less does from a node that would take
+        it."""
         pods, nodes = leaving.pods, leaving.nodes
         found = np.ones(len(pods), dtype=bool)
         helps = np.zeros(len(pods), dtype=bool)
@@ -259,6 +289,10 @@ class SinglePodFit:
             found &= cumulated(nodes, blocks.astype(np.float64)) >= tally.present[tally.domains[nodes]]
             wanted = np.unique(tally.domains[self._fits_now])
             helps |= blocks & np.isin(tally.domains[nodes], wanted[wanted > 0])
+        for near, companions in self._companions:
+            moves = companions.includes(pods) & leaving.goes
+            found &= near[nodes] | (cumulated(nodes, moves.astype(np.float64)) > 0)
+            helps |= moves
         return np.asarray((found & self._devices_open(leaving)) | helps)
 
     def _devices_open(self, leaving: Leaving) -> Mask:

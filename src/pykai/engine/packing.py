@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from math import floor
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from pykai.engine.victims import VictimPool
 from pykai.model.resources import GPU, Column, Mask, Rows
 
 _SLACK = 1e-9
+_MIB = 2e-4
+"""More than a MiB of a device, as a part of it, and what rounding to four digits adds."""
 MOST_TRIES = 200
 """Of ways to put pods into free places; what is not refuted by then is left to a simulation."""
 MOST_KINDS = 16
@@ -38,48 +41,71 @@ class Repacking:
 
     def possible(self, gone: Sequence[int], back: Sequence[int]) -> bool:
         """Whether without some pods, all that is counted allows places for the wanted ones and those that come back."""
-        return self._places(gone, back) and self._devices(gone, back)
+        return self._devices(gone, back) and self._places(gone, back)
 
     # ---------------------------------------------------------------------------------------------------- by amounts
     def _places(self, gone: Sequence[int], back: Sequence[int]) -> bool:
-        """Whether there are places enough for all that request at least as much as each of those that come back."""
+        """Whether there are places enough for all that request at least as much as each of those that come back, and
+        may be at no other nodes."""
         if not back:
             return True
-        free, allowed = self._free_without(gone)[:, self._reach], self._fitting.allowed[self._reach]
-        need, wanted = self._fitting.need, len(self._wanted)
+        reach = self._reach
+        free, need, wanted = self._free_without(gone)[:, reach], self._fitting.need, len(self._wanted)
+        allowed = self._fitting.allowed[reach]
         if not self.cycle.counts_alike:
             free[GPU], need = np.inf, np.where(np.arange(len(need)) == GPU, 0.0, need)
         if wanted == 1:
+            allowed = self._near(self._wanted[0], gone, self._fitting.allowed)[reach]
             takers = np.flatnonzero(allowed & (free >= need[:, None]).all(axis=0))
             if len(takers) == 1:
                 free[:, takers] -= need[:, None]
                 wanted = 0
             elif not len(takers):
                 return False
-        kinds, counts = self._kinds(back)
+        kinds, counts, nodes = self._kinds(gone, back)
         usable = (free >= np.minimum(need, kinds.min(axis=1))[:, None]).all(axis=0)
         if (np.where(usable, free, 0.0).sum(axis=1) + _SLACK < kinds @ counts + need * wanted).any():
             return False
-        for kind in kinds.T:
+        for kind, mask in zip(kinds.T, nodes[:, reach], strict=True):
             requested = np.flatnonzero(kind)
             if len(requested):
-                more = counts[(kinds >= kind[:, None]).all(axis=0)].sum() + wanted * bool((need >= kind).all())
-                places = np.floor(np.maximum(free[requested], 0.0) / kind[requested, None]).min(axis=0).sum()
+                rivals = (kinds >= kind[:, None]).all(axis=0) & ~(nodes[:, reach] & ~mask).any(axis=1)
+                more = counts[rivals].sum() + wanted * bool((need >= kind).all() and not (allowed & ~mask).any())
+                places = np.floor(np.maximum(free[requested][:, mask], 0.0) / kind[requested, None]).min(axis=0).sum()
                 if places < more:
                     return False
         return True
 
-    def _kinds(self, pods: Sequence[int]) -> tuple[Column, Rows]:
-        """[resource, kind]: the different requests of pods, and how many have each."""
+    def _kinds(self, gone: Sequence[int], pods: Sequence[int]) -> tuple[Column, Rows, Mask]:
+        """[resource, kind]: the different requests of pods, how many have each, and [kind, node] where they may be."""
         trial, (requests, by_memory) = self.cycle.trial, self._pool.class_requests
-        rows, counts = np.unique([trial.klass[pod] for pod in pods], return_counts=True)
+        rows, first, counts = np.unique([trial.klass[pod] for pod in pods], return_index=True, return_counts=True)
         kinds = requests.take(rows, axis=1)
         kinds[GPU, by_memory[rows]] = 0.0  # differs from node to node: `_devices` looks at it
         if not self.cycle.counts_alike:
             kinds[GPU] = 0.0
         if len(rows) > MOST_KINDS:
-            return kinds.min(axis=1)[:, None], np.array([len(pods)])
-        return kinds, counts
+            every = np.ones((1, len(self._reach)), dtype=bool)
+            return kinds.min(axis=1)[:, None], np.array([len(pods)]), every
+        allowed = [self.cycle.node_facts.allowed(trial.of_class(pods[at])) for at in first.tolist()]
+        for number in np.flatnonzero(counts == 1).tolist():
+            allowed[number] = self._near(pods[int(first[number])], gone, allowed[number])
+        return kinds, counts, np.array(allowed)
+
+    def _near(self, pod: int, gone: Sequence[int], nodes: Mask) -> Mask:
+        """Those of some nodes that are near to the pods that a pod must be near to, if none of these moves."""
+        trial = self.cycle.trial
+        for state in self.cycle.resources.of(pod).all:
+            for near, companions in state.companions(pod):
+                moving = np.asarray(gone)[companions.includes(gone)].tolist()
+                if not moving:
+                    nodes = nodes & near
+                elif moving == [pod]:
+                    present = companions.present.copy()
+                    present[companions.domains[trial.node[pod]]] -= 1
+                    if present.any():
+                        nodes = nodes & (present > 0)[companions.domains]
+        return nodes
 
     def _free_without(self, gone: Sequence[int]) -> Column:
         """[resource, node]: what is idle or being released once some pods are gone."""
@@ -115,6 +141,18 @@ class Repacking:
     def _least_gpus(self, pod: int) -> float:
         """How many GPUs a wanted pod takes at least."""
         return float(least_of(self.cycle.node_facts, self.cycle.trial.of_class(pod))[GPU])
+
+    def usable_spare(self) -> Column:
+        """By node: how much of what is left of its shared devices other shares could fill, if none leaves a device."""
+        devices, memory = self._pool.room.devices, self.cycle.snapshot.nodes.gpu_memory
+        held = devices.held()
+        used = np.flatnonzero(held > 0)
+        nodes = devices.nodes[used]
+        spare, of_spare = np.unique(np.round(1 - held[used] / memory[nodes], 4), return_inverse=True)
+        wanted = [size for pod in self._wanted for size in self._parts(pod, self._least_gpus(pod))]
+        sizes = sorted({round(size, 4) for size in (*wanted, *self._pool.share_sizes) if 0 < size < 1})
+        fill = np.array([_usable(tuple(sizes), free) for free in spare.tolist()])
+        return np.asarray(np.bincount(nodes, weights=fill[of_spare], minlength=len(memory)), dtype=np.float64)
 
     def free_devices(self, gone: Sequence[int]) -> tuple[Column, list[float]]:
         """By node how many whole devices are free without some pods, and what is free of each of the others; both are
@@ -164,6 +202,16 @@ def most_filled(kinds: tuple[float, ...], free: float) -> float:
         reached.update(edge)
         most = max(most, max(edge, default=0.0))
     return most
+
+
+def _usable(kinds: tuple[float, ...], free: float) -> float:
+    """The same, not less, of a device that shares are granted in whole MiB of, and for any number of sizes."""
+    if not kinds or free < kinds[0] - _MIB:
+        return 0.0
+    if len(kinds) > MOST_KINDS or kinds[0] <= 2 * _MIB:
+        return free
+    least = tuple(kind - _MIB for kind in kinds)
+    return min(most_filled(least, free) + _MIB * floor(free / least[0]), free)
 
 
 def _packed(sizes: list[float], bins: list[float], tries: list[int]) -> bool:

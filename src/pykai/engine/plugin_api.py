@@ -309,6 +309,13 @@ class BindDetails:
     """The claim to create for the pod's extended resources."""
 
 
+class Companions(NamedTuple):
+    """Pods that a pod must be near, and the nodes that are near to them as they are placed."""
+
+    nodes: Mask
+    pods: PodCounts
+
+
 class NodeResourceState:
     """A node resource within one cycle. A subclass overrides what its resource needs; the other methods do nothing.
 
@@ -349,6 +356,11 @@ class NodeResourceState:
     def blockers(self, pod: int) -> Sequence[PodCounts]:
         """Return the pods of which none may stay in the domain of the pod's node: those that make nodes `infeasible`,
         so that victims are chosen among them."""
+        return ()
+
+    def companions(self, pod: int) -> Sequence[Companions]:
+        """Return the pods that keep other nodes `infeasible` by where they are: only where one of them is a victim the
+        pod may be elsewhere."""
         return ()
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import evictable_in_order, next_victims
-from pykai.engine.node_room import NodeRoom
+from pykai.engine.node_room import NodeRoom, least_of
 from pykai.engine.order import in_order
 from pykai.engine.queues import BILLION, ZERO, QueueKey, Triple, fits, total
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask, Rows
@@ -163,6 +163,13 @@ class VictimPool:
         classes = self.cycle.snapshot.pods.classes
         return np.array([c.request for c in classes]).T.copy(), np.array([c.memory_mib > 0 for c in classes])
 
+    @cached_property
+    def share_sizes(self) -> set[float]:
+        """What potential victims take of each device they share, as a part of it; the least where nodes differ."""
+        facts, classes = self.cycle.node_facts, self.cycle.snapshot.pods.classes
+        rows = np.unique(self.cycle.snapshot.pods.klass[self.members.pods]).tolist()
+        return {float(least_of(facts, c)[GPU]) / c.devices for c in map(classes.__getitem__, rows) if c.shared}
+
     def _scale(self, queue: int) -> Column:
         """[resource, 1]: what turns use of a queue into a share of what it may use; 0 where that has no bound."""
         found = self._scales.get(queue)
@@ -279,9 +286,20 @@ class VictimPool:
             found[queue, : len(path)] = path[::-1]
         return found
 
+    @cached_property
+    def _return_with_more(self) -> bool:
+        """Whether a gang that could lose something is below its minimum in a queue with a limit: where it returns with
+        the pods that it lacks it may be beyond that."""
+        gangs, book = self.cycle.snapshot.gangs, self.cycle.book
+        below = np.asarray(self.cycle.trial.active_allocated) < gangs.columns.podset_min
+        incomplete = np.unique(gangs.podset_gang[below])
+        return any(book.limits[gangs.queue[gang]] for gang in incomplete[self._active[incomplete]].tolist())
+
     @property
     def within_limits(self) -> bool:
-        """Whether no queue uses more than its limit."""
+        """Whether no queue uses more than its limit, and none would if victims returned."""
+        if self._return_with_more:
+            return False
         book = self.cycle.book
         if self._over_limit is None:
             self._over_limit = {q for q, used in enumerate(book.allocated) if not fits(used, book.limit[q])}

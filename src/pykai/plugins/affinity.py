@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import json
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.plugin_api import NodeResourceState, Rejection
+from pykai.engine.plugin_api import Companions, NodeResourceState, Rejection
 from pykai.engine.pod_locations import PodCounts
 from pykai.kernels.selectors import LabelColumns, meeting, selected
 from pykai.model.pods import PodClass
@@ -253,6 +253,10 @@ class Neighbours(NodeResourceState):
     def blockers(self, pod: int) -> Sequence[PodCounts]:
         rules = self._rules(self._trial.of_class(pod))
         return (*rules.apart, *rules.repelled) if rules is not None else ()
+
+    def companions(self, pod: int) -> Sequence[Companions]:
+        rules = self._rules(self._trial.of_class(pod))
+        return [Companions(rules.near_enough(), rules.near[0])] if rules is not None and rules.near else ()
 
     def may_wait(self) -> bool:
         return self._locations.any_leaves()
