@@ -13,7 +13,7 @@ BENCH  := $(if $(PYTHON_BENCH),.venv-bench,$(VENV))
 # Where the machine forbids it, every process of a test or benchmark would compile all modules anew: seconds of CPU each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: env run test faults faults-planted mutants test-differential test-long test-node check build chart image release bench bench-variants bench-at-rest bench-live bench-e2e bench-grouping bench-memory bench-overload conformance docs local-up local-down clean site
+.PHONY: env run test faults faults-planted mutants test-differential test-long test-node check build chart image release bench bench-variants bench-kinds bench-at-rest bench-live bench-e2e bench-grouping bench-memory bench-overload conformance docs local-up local-down clean site
 
 # The environment, with the `kai` command in it. Re-made when the dependencies change.
 env: $(VENV)/.ready
@@ -141,6 +141,10 @@ bench: $(BENCH)/.ready
 # `make bench-variants ARGS="--nodes 96 --only unbalanced,elastic"`; `ARGS=--docs` writes the section of docs/performance.md.
 bench-variants: env
 	@$(BIN)/python -m bench.variants $(ARGS)
+
+# More kinds of clusters, for which there are no figures of KAI (bench/kinds.py); with the same options.
+bench-kinds: env
+	@$(BIN)/python -m bench.variants --more $(ARGS)
 
 # The same clusters at 96 nodes, played to rest; `ARGS="--only elastic --seconds 600"`, `ARGS=--docs` as above.
 bench-at-rest: env

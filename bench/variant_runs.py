@@ -127,12 +127,18 @@ class VariantRun:
         return self.cycle.actions_ms / self.gangs if self.cycle and self.gangs else None
 
 
-class VariantFiles:
-    """The variants that the generator of a folder offers, and their files."""
+MORE = Path(__file__).with_name("kinds.py")
 
-    def __init__(self, perf: Path, folder: Path) -> None:
-        self._files = Files(perf / "variants.py", folder, perf / "gen.py")
-        listed = (text.split(maxsplit=1) for text in self._files.ask("--list").splitlines() if text[:1].strip())
+
+class VariantFiles:
+    """The variants that the generator of a folder offers, or MORE, which builds on it; and their files."""
+
+    def __init__(self, perf: Path, folder: Path, more: bool = False) -> None:
+        parts = perf / "variants.py", perf / "gen.py"
+        self._files = Files(MORE, folder, *parts) if more else Files(parts[0], folder, parts[1])
+        self._options = ("--perf", str(perf)) if more else ()
+        printed = self._files.ask("--list", *self._options).splitlines()
+        listed = (text.split(maxsplit=1) for text in printed if text[:1].strip())
         self.variants = {name: Variant(name, " ".join(what)) for name, *what in listed}
 
     def chosen(self, names: Sequence[str]) -> list[Variant]:
@@ -145,7 +151,7 @@ class VariantFiles:
     def of(self, case: VariantCase) -> Path:
         """The file of a case, with its description beside it."""
         name, size, seed = case.variant.name, str(case.size), str(case.seed)
-        return self._files.made(f"{name}-{size}-{seed}", name, "--nodes", size, "--seed", seed)
+        return self._files.made(f"{name}-{size}-{seed}", name, "--nodes", size, "--seed", seed, *self._options)
 
 
 def measure(case: VariantCase, path: Path, cpu_seconds: int = CPU_SECONDS) -> VariantRun:
@@ -162,6 +168,8 @@ LONG_SECONDS, TIMES_LONG, TIMES_SHORT = 2.0, 20.0, 5.0
 """So many times less CPU than KAI, where it needs more than LONG_SECONDS and where not."""
 MOST_SECONDS = {1_000: 2.0}
 """Size -> CPU of a cycle, whatever KAI needs."""
+FINEST_MS = 0.1
+"""Less CPU is counted as this: some machines count in ticks, and a tiny cycle may take none."""
 FAILED_PER_SEARCH = 2.0
 FLAT = 2.0
 """The cost of a gang is flat where it grows by no more than this from the smallest to the largest size."""
@@ -210,7 +218,9 @@ class Judged:
     def ratio(self) -> float | None:
         """How many times more CPU KAI needs, at least where it was cut; None where either figure is missing."""
         ours = self.run.cpu_ms
-        return 1000 * self.kai.cpu_s / ours if self.kai and ours else None
+        if self.kai is None or ours is None:
+            return None
+        return 1000 * self.kai.cpu_s / max(ours, FINEST_MS)
 
     @property
     def times(self) -> float | None:
@@ -236,7 +246,7 @@ class Judged:
         if self.times is not None:
             parts.append((self.ratio or 0.0) / self.times)
         if self.most_seconds is not None:
-            parts.append(1000 * self.most_seconds / ours if ours else 0.0)
+            parts.append(0.0 if ours is None else 1000 * self.most_seconds / max(ours, FINEST_MS))
         return min(parts, default=None)
 
     def _searches(self) -> dict[str, float]:

@@ -78,6 +78,21 @@ has more.
 Measured {when:%Y-%m-%d} on {machine}; load {before:.1f} before and {after:.1f} after.
 """
 
+MORE_TEXT = """## More kinds of clusters
+
+{count} kinds for which there are no figures of KAI (bench/kinds.py). Most are full, and in each another rule counts:
+pools of nodes, deep trees of queues, sub-groups, shares, pods without GPUs, affinities, ports, taints, limits.
+Measured as the variants above, the worst first. Of {cycles} cycles {missed} miss something that is asked ({most}; at
+most {failed:g} failed simulations for each search), and {unfinished} did not finish in {seconds} s of CPU.
+
+{cpu}
+
+{searches}
+
+{what}
+Measured {when:%Y-%m-%d} on {machine}; load {before:.1f} before and {after:.1f} after.
+"""
+
 
 @dataclass(frozen=True)
 class Sheet:
@@ -95,10 +110,13 @@ class Sheet:
         return markdown(self.headings, self.rows)
 
 
-def section(found: Sequence[Judged], began: Moment, ended: Moment, machine: str, seconds: int) -> str:
+def section(  # noqa: PLR0913 - what the page says of the run
+    found: Sequence[Judged], began: Moment, ended: Moment, machine: str, seconds: int, text: str = TEXT
+) -> str:
     """The section of docs/performance.md."""
     variants = dict.fromkeys(each.run.case.variant for each in found)
-    return TEXT.format(
+    return text.format(
+        count=len(variants),
         cycles=len(found),
         missed=sum(1 for each in found if each.missed),
         unfinished=sum(1 for each in found if each.run.cycle is None),
@@ -217,6 +235,8 @@ class Order:
     seed: int = SEED
     cpu_seconds: int = CPU_SECONDS
     root: Path = ROOT
+    more: bool = False
+    """Whether the kinds of `kinds.py` are measured instead of the generator's."""
 
 
 def _names(_: click.Context, __: click.Parameter, text: str) -> list[str]:
@@ -230,20 +250,23 @@ def _names(_: click.Context, __: click.Parameter, text: str) -> list[str]:
 @click.option("--seconds", default=CPU_SECONDS, show_default=True, type=click.IntRange(1), help="CPU of each process.")
 @click.option("--perf", default=PERF, type=click.Path(path_type=Path), help="Folder with variants.py and its figures.")
 @click.option("--docs", is_flag=True, help="Write the section of docs/performance.md.")
+@click.option(
+    "--more", is_flag=True, help="Measure the kinds of bench/kinds.py, for which KAI has no figures, instead."
+)
 def main(  # noqa: PLR0913 - one parameter for each option
-    nodes: Sequence[int], only: Sequence[str], seed: int, seconds: int, perf: Path, docs: bool
+    nodes: Sequence[int], only: Sequence[str], seed: int, seconds: int, perf: Path, docs: bool, more: bool
 ) -> None:
     """Measure a scheduling cycle on clusters in which much happens at once, and compare it with KAI's."""
     folder = perf if perf.is_absolute() else ROOT / perf
     try:
-        run(Order(only, nodes or SIZES, folder, docs, seed, seconds))
+        run(Order(only, nodes or SIZES, folder, docs, seed, seconds, more=more))
     except BenchError as error:
         raise click.ClickException(str(error)) from error
 
 
 def run(order: Order) -> None:
     """Measure, print and write."""
-    files = VariantFiles(order.perf, order.root / "build" / "bench")
+    files = VariantFiles(order.perf, order.root / "build" / "bench", order.more)
     peers = variant_runs.read(order.perf / FIGURES)
     if not peers:
         click.echo(f"there is no {order.perf / FIGURES}: nothing to compare with", err=True)
@@ -254,9 +277,10 @@ def run(order: Order) -> None:
     sheets = (cpu(found), searches(found), growth(found))
     tables.show([*(sheet.shown() for sheet in sheets), _words(began, ended)])
     if order.docs:
-        text = section(found, began, ended, machine.title(), order.cpu_seconds)
+        about = began, ended, machine.title(), order.cpu_seconds
         page = order.root / "docs" / "performance.md"
-        page.write_text(with_section(page.read_text(), "bench-variants", text))
+        command, text = ("bench-kinds", MORE_TEXT) if order.more else ("bench-variants", TEXT)
+        page.write_text(with_section(page.read_text(), command, section(found, *about, text)))
 
 
 def _measured(case: VariantCase, files: VariantFiles, peers: Peers, cpu_seconds: int) -> Judged:

@@ -216,3 +216,9 @@ def test_what_is_wrong_is_said(arguments: list[str], message: str, perf: Path) -
     result = CliRunner().invoke(main, ["--perf", str(perf), *arguments])
     assert result.exit_code != 0
     assert message in result.output
+
+
+def test_a_cycle_within_one_tick_of_the_clock_misses_nothing() -> None:
+    found = Judged(ours(0.0, size=1_000), KaiFigures(40.0, 1, 2, 3))
+    assert found.ratio == 400_000
+    assert CPU not in found.missed
