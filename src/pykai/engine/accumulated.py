@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pykai.engine.feasibility import FeasibilityBound, Leaving, cumulated
+from pykai.engine.feasibility import FeasibilityBound, Leaving
 from pykai.engine.gang import active_pods, intact
 from pykai.engine.reclaim_bound import VictimLosses
 from pykai.engine.victim_order import VictimOrder
@@ -25,15 +25,15 @@ class Outlook(Protocol):
         ...
 
     def obtainable(self, victims: VictimLosses) -> Column:
-        """GPUs it could get at most when they go one after the other."""
+        """[resource, victim]: what it could get at most when they go one after the other."""
         ...
 
     def obtainable_on_node(self, victims: VictimLosses, nodes: Rows) -> Column:
         """The same if only those of one node go; all of them are useful."""
         ...
 
-    def obtainable_together(self, victims: VictimLosses) -> float:
-        """GPUs it could get at most when all of them go."""
+    def obtainable_together(self, victims: VictimLosses) -> Column:
+        """[resource]: what it could get at most when all of them go."""
         ...
 
     def opening(self, leaving: Leaving) -> Mask:
@@ -101,7 +101,7 @@ class Accumulated:
 
     @cached_property
     def _goes(self) -> Mask:
-        return self._opened(self._judged[0] | self._movable)
+        return self._opened(self._judged[0])
 
     def _opened(self, goes: Mask) -> Mask:
         if not self.single:
@@ -114,7 +114,7 @@ class Accumulated:
 
     @cached_property
     def _gains(self) -> tuple[Column, Column]:
-        useful = self._judged[1] | self._movable
+        useful = self._judged[1] | (self._movable & self._judged[0])
         return self.room.gains(self.nodes, np.where(useful, self.amounts, 0.0)) if self.single else self._most_gains
 
     @property
@@ -136,9 +136,8 @@ class Accumulated:
     @cached_property
     def _own_enough(self) -> Mask:
         useful = self._victims.only(self._judged[1])
-        others = np.array([cumulated(self.nodes, amounts) for amounts in useful.losses])
         elsewhere = self.room.unusable.sum() - self.room.unusable[self.nodes]
-        return self.room.covered(self._outlook.obtainable_on_node(useful, self.nodes), others, elsewhere)
+        return self.room.covered(self._outlook.obtainable_on_node(useful, self.nodes), elsewhere)
 
     @property
     def enough(self) -> Mask:
@@ -149,7 +148,7 @@ class Accumulated:
     def _enough(self) -> Mask:
         after = self._judged[0]
         useful = self._victims.only(self._judged[1])
-        enough = self.room.covered(self._outlook.obtainable(useful), np.cumsum(useful.losses, axis=1))
+        enough = self.room.covered(self._outlook.obtainable(useful))
         return np.asarray(enough & self._outlook.within_limits(self._victims.only(after)))
 
     def batch(self, number: int) -> Batch:
@@ -185,11 +184,13 @@ class Accumulated:
         pods = self._positions(numbers)
         victims = self._victims.take(pods)
         after, useful = self._outlook.judge(victims, None)
-        if not self._outlook.within_limits(victims.only(after))[-1]:
+        if not after.all():  # without those that stay, the evictor's own branch may lose less, so that more of them do
+            return self.effective(self._leaving(numbers, pods[after])) if after.any() else []
+        if not self._outlook.within_limits(victims)[-1]:
             return []
         losses, unusable = victims.only(useful), self.room.unusable
         elsewhere = float(unusable.sum() - unusable[np.unique(self.nodes[pods])].sum())
-        if not self.room.covered(self._outlook.obtainable_together(losses), losses.losses.sum(axis=1), elsewhere):
+        if not self.room.covered(self._outlook.obtainable_together(losses), elsewhere):
             return []
         gone = [*self._known, *self._pods[pods].tolist()]
         if not useful.all() and not self.room.packs(gone, self._pods[pods[~useful]].tolist()):

@@ -87,14 +87,21 @@ class FeasibilityBound:
         """Whether the pods need more of some resource than is free within reach: then moves alone make no room."""
         return bool((self._short > _SLACK).any())
 
-    def covered(self, gpus: Column | float, others: Column, unusable: Column | float = 0.0) -> Mask:
-        """Whether what is free within reach, the GPUs that could be had, and what victims could lose of the `others`
-        [resource of queues, ...] cover the need. `unusable`: GPUs that are free and of no use (`unusable`)."""
-        enough = np.asarray(gpus + _SLACK >= self._short[GPU] + unusable)
+    def covered(self, obtainable: Column, unusable: Column | float = 0.0) -> Mask:
+        """Whether what is free within reach and what could be had of victims [resource of queues, ...] cover the need.
+        `unusable`: GPUs that are free and of no use (`unusable`)."""
+        enough = np.asarray(obtainable[GPU] + _SLACK >= self._short[GPU] + unusable)
         for resource in (CPU, MEMORY):
             if self._short[resource] > 0:
-                enough = enough & (others[resource] * (1 + _SLACK) >= self._short[resource])
+                enough = enough & (obtainable[resource] * (1 + _SLACK) >= self._short[resource])
         return enough
+
+    @property
+    def bounding(self) -> tuple[int, ...]:
+        """Resources of queues that decide whether victims help: of those that the pods request, GPUs and what they are
+        short of; if they request no GPUs, all."""
+        need = self._fitting.need[:QUEUE_RESOURCES]
+        return tuple(r for r in np.flatnonzero(need).tolist() if r == GPU or self._short[r] > 0 or not need[GPU])
 
     @cached_property
     def unusable(self) -> Column:

@@ -15,13 +15,17 @@ import numpy as np
 from pykai.engine.node_room import Fitting, least_of
 from pykai.engine.trial import Trial
 from pykai.engine.victims import VictimPool
-from pykai.model.resources import GPU, Column, Mask, Rows
+from pykai.model.resources import CPU, GPU, MEMORY, Column, Mask, Rows
 
 _SLACK = 1e-9
 _MIB = 2e-4
 """More than a MiB of a device, as a part of it, and what rounding to four digits adds."""
 MOST_TRIES = 200
 """Of ways to put pods into free places; what is not refuted by then is left to a simulation."""
+_TIGHT = 1.25
+"""Where the free places hold more than this times the requests of all, nothing is tried."""
+MOST_SUMS = 1000
+"""So many sums of sizes are looked at to find out how full a place can get."""
 MOST_KINDS = 16
 """So many different requests are told apart; where there are more, only the least of them counts."""
 
@@ -41,7 +45,7 @@ class Repacking:
 
     def possible(self, gone: Sequence[int], back: Sequence[int]) -> bool:
         """Whether without some pods, all that is counted allows places for the wanted ones and those that come back."""
-        return self._devices(gone, back) and self._places(gone, back)
+        return self._devices(gone, back) and self._places(gone, back) and self._shortest(gone, back)
 
     # ---------------------------------------------------------------------------------------------------- by amounts
     def _places(self, gone: Sequence[int], back: Sequence[int]) -> bool:
@@ -74,6 +78,18 @@ class Repacking:
                 places = np.floor(np.maximum(free[requested][:, mask], 0.0) / kind[requested, None]).min(axis=0).sum()
                 if places < more:
                     return False
+        return True
+
+    def _shortest(self, gone: Sequence[int], back: Sequence[int]) -> bool:
+        """Whether all could be packed by the cores alone, or the memory alone, where little of it is left."""
+        trial, pods = self.cycle.trial, [*self._wanted, *back]
+        free = self._free_without(gone)[:, self._reach]
+        for resource, unit in ((CPU, 1e3), (MEMORY, 2.0**30)):
+            requested = [float(trial.of_class(pod).request[resource]) / unit for pod in pods]
+            sizes = sorted([size for size in requested if size > 0], reverse=True)
+            bins = np.maximum(free[resource], 0.0) / unit
+            if sizes and sum(sizes) * _TIGHT > bins[bins >= sizes[-1]].sum() and not could_pack(sizes, bins):
+                return False
         return True
 
     def _kinds(self, gone: Sequence[int], pods: Sequence[int]) -> tuple[Column, Rows, Mask]:
@@ -193,10 +209,13 @@ def could_pack(sizes: Sequence[float], bins: Sequence[float] | Column) -> bool:
 
 @lru_cache(maxsize=4096)
 def most_filled(kinds: tuple[float, ...], free: float) -> float:
-    """Return how much of a bin items of some sizes can fill at most, each as often as one likes."""
+    """Return how much of a bin items of some sizes can fill at most, each as often as one likes; all of it where that
+    takes too long to find out."""
     reached, most = {0.0}, 0.0
     edge = [0.0]
     while edge:
+        if len(reached) > MOST_SUMS:
+            return free
         sums = {round(at + size, 6) for at in edge for size in kinds}
         edge = [at for at in sums if at <= free + 1e-6 and at not in reached]
         reached.update(edge)

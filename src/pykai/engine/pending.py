@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.order import in_order, next_request, queue_key
-from pykai.engine.queues import QueueKey, Triple
+from pykai.engine.queues import ZERO, QueueKey, Triple, minus
 
 
 class Entry(NamedTuple):
@@ -114,7 +114,7 @@ class PendingOrder:
         self._streams: dict[int, list[Entry]] = {}
         self._below: dict[int, list[Entry]] = {}
         """Queue -> the streams of its children, merged."""
-        self._turns: dict[int, dict[tuple[int, int, Triple], Sequence[Turn]]] = {}
+        self._turns: dict[int, dict[tuple[int, int, Triple, Triple], Sequence[Turn]]] = {}
         """By root queue."""
 
     def served(self, gang: int) -> None:
@@ -152,16 +152,19 @@ class PendingOrder:
             known = self._leaves[queue] = LeafOrder.of(gangs, keys, [next_request(cycle, gang) for gang in gangs])
         return known
 
-    def turn(self, leaf: int, at: int, request: Triple) -> Sequence[Turn]:
+    def turn(self, leaf: int, at: int, request: Triple, spared: Triple = ZERO) -> Sequence[Turn]:
         """Return when a gang with this request, at this position of a leaf queue, is popped from the leaf and from each
-        of its ancestors; siblings are ordered by these turns."""
+        of its ancestors at the earliest; siblings are ordered by these turns. `spared`: how much the ancestors have
+        lost at most by victims in other leaf queues."""
         of_root = self._turns.setdefault(self.cycle.snapshot.queues.paths[leaf][-1], {})
-        known = of_root.get((leaf, at, request))
+        known = of_root.get((leaf, at, request, spared))
         if known is None:
-            known = of_root[leaf, at, request] = self._turn(leaf, at, request)
+            known = of_root[leaf, at, request, spared] = self._turn(leaf, at, request, spared)
         return known
 
-    def _turn(self, leaf: int, at: int, request: Triple) -> Sequence[Turn]:
+    def _turn(self, leaf: int, at: int, request: Triple, spared: Triple) -> Sequence[Turn]:
+        """Bystanders that go before the gang still do where their own queues lose something: that brings them forward
+        as well."""
         order = self.leaf(leaf)
         requests = [request, *(order.requests[before] for before in order.growing if before < at)]
         turns: list[Turn] = []
@@ -172,7 +175,11 @@ class PendingOrder:
                 before = bisect_left(others, turns[-1].key, key=_key)
                 requests += [entry.request for entry in others[:before] if entry.queue != below]
             requests = list(dict.fromkeys(requests))
-            key = max([queue_key(self.cycle, queue, each) for each in requests])
+            if spared == ZERO or not turns:
+                key = max([queue_key(self.cycle, queue, each) for each in requests])
+            else:
+                key = max([queue_key(self.cycle, queue, minus(each, spared)) for each in requests])
+                key = key._replace(over=False, share_now=-1)  # both depend on what the queue uses, not on the request
             turns.append(Turn(key, reduce(largest, requests)))
             below = queue
         return turns

@@ -174,9 +174,9 @@ class QuotaPolicy(Protocol):
 
     def can_reclaim(self, cycle: Cycle, gang: int, request: Triple) -> bool: ...
 
-    def most_gpus(self, book: QueueBook, taking: Taking, request: Triple, block: float) -> float:
-        """Return an upper bound of the GPUs that a reclaim of `request` may take from one sibling queue, in blocks of
-        at most `block` GPUs; infinite where there is no bound, negative where it may lose nothing at all."""
+    def most_losses(self, book: QueueBook, taking: Taking, request: Triple, block: Triple) -> Triple:
+        """Return an upper bound, by resource, of what a reclaim of `request` may take from one sibling queue, in blocks
+        of at most `block`; infinite where there is no bound, negative where it may lose nothing at all."""
         ...
 
 

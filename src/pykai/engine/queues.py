@@ -13,7 +13,7 @@ from itertools import chain
 from math import inf
 from typing import NamedTuple
 
-from pykai.model.resources import GPU, UNLIMITED
+from pykai.model.resources import UNLIMITED
 
 Triple = tuple[float, float, float]
 ZERO: Triple = (0.0, 0.0, 0.0)
@@ -366,29 +366,32 @@ def may_lose_some(book: QueueBook, claim: Claim, competing: Mapping[int, Iterabl
     return found
 
 
-def most_gpus(book: QueueBook, taking: Taking, request: Triple, block: float, multiplier: float = 1.0) -> float:
-    """Return an upper bound of the GPUs that a branch of the tree may lose to a claim; infinite where there is none,
-    negative where it may lose nothing at all, not even pods without GPUs.
+def most_losses(book: QueueBook, taking: Taking, request: Triple, block: Triple, multiplier: float = 1.0) -> Triple:
+    """Return an upper bound, by resource, of what a branch of the tree may lose to a claim; infinite where there is
+    none, negative where it may lose nothing at all.
 
-    Blocks are taken while the branch is above its bound, so the last one may go below it; `block`: the largest one.
+    Blocks are taken while the branch is above its bound of some resource, so the last one may go below it; `block`: the
+    largest one.
     """
     ours, theirs, spared = taking
     if outranks(book, (ours, theirs), minus(request, spared)):
-        return inf
-    held, floor = book.allocated[theirs], book.allocatable[theirs]
+        return inf, inf, inf
+    held, floor, most = book.allocated[theirs], book.allocatable[theirs], [inf, inf, inf]
     if within_quota(book, ours, minus(request, spared)):
         floor = triple(
             min(a, b, key=lambda x: (x == UNLIMITED, x)) for a, b in zip(floor, book.deserved[theirs], strict=True)
         )
-    most = inf
-    if not any(less(floor[r], held[r]) for r in (0, 1)):
-        if not less(floor[GPU], held[GPU]):
-            return -inf
-        most = held[GPU] - floor[GPU] + block
-    mine = _ratio(book.allocated[ours][GPU] - spared[GPU] + request[GPU], book.fair[ours][GPU])
-    if mine > 1 and book.fair[theirs][GPU] > 0:
-        most = min(most, max(held[GPU] - mine * multiplier * book.fair[theirs][GPU], 0.0))
-    return most
+    above = [r for r in range(3) if less(floor[r], held[r])]
+    if not above:
+        return -inf, -inf, -inf
+    if len(above) == 1:
+        (r,) = above
+        most[r] = held[r] - floor[r] + block[r]
+    for r in range(3):
+        mine = _ratio(book.allocated[ours][r] - spared[r] + request[r], book.fair[ours][r])
+        if mine > 1 and book.fair[theirs][r] > 0:
+            most[r] = min(most[r], max(held[r] - mine * multiplier * book.fair[theirs][r], 0.0))
+    return triple(most)
 
 
 Taking = tuple[int, int, Triple]

@@ -1,19 +1,22 @@
-"""What a reclaim could gain from victims in other queues: arithmetic on queues, before anything is simulated.
+"""Upper bounds of what a reclaim can take from other queues: arithmetic on queues, before anything is simulated.
 
 After a supposed eviction all gangs are served again in order. A victim whose queue, at the level at which the two
 compete, goes before the evictor's takes its place back; where no other node has a place for it, evicting it is in vain.
 How much a branch of the tree can lose is bounded twice: by the order of service, because losses bring it to the front,
 and by the rules of reclaim. Both follow from the use of the queues alone. What the evictor's own branch loses brings
 the evictor to the front instead, so that is bounded by what can be lost there together.
+
+The bounds hold for each resource by itself. They are worked out for those that a search is short of: in most clusters
+GPUs, for workloads without GPUs cores and memory.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from math import ceil, floor, log2
+from functools import reduce
+from math import ceil, floor, inf, log2
 from typing import Any
 
 import numpy as np
@@ -22,28 +25,30 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.feasibility import cumulated
 from pykai.engine.order import next_request, queue_key
 from pykai.engine.pending import PendingOrder, Turn, largest
-from pykai.engine.queues import BILLION, ZERO, QueueKey, Triple, plus
+from pykai.engine.queues import BILLION, ZERO, QueueKey, Triple, plus, triple
 from pykai.engine.victims import VictimPool
-from pykai.model.resources import GPU, Column, Mask, Rows
+from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask, Rows
 
-_SLACK = 1e-7
+SLACKS = (1e-4, 1.0, 1e-7)
+"""By resource of queues: amounts (millicores, bytes, GPUs) that differ by no more count as equal."""
 FEW = 16
 """Up to so many victims are judged one by one: columns take longer."""
-_STEP = 1e-6
-"""Beyond the amount at which two queues are equal, so that one of them goes first."""
+_STEPS = (1e-3, 1.0, 1e-6)
+"""By resource of queues: so far beyond the amount at which two queues are equal one of them goes first."""
+_ANY: Triple = (inf, inf, inf)
 
 
 @dataclass(frozen=True)
 class VictimLosses:
-    """Pods that could be evicted: their leaf queue, [resource, pod] what it would lose, and the GPUs of all the pods
-    that go together with each."""
+    """Pods that could be evicted: their leaf queue, [resource, pod] what it would lose, and [resource, pod] the block
+    that each belongs to: what all pods that go together count."""
 
     queues: Rows
     losses: Column
     blocks: Column
 
     def take(self, which: Rows) -> VictimLosses:
-        return VictimLosses(self.queues[which], self.losses[:, which], self.blocks[which])
+        return VictimLosses(self.queues[which], self.losses[:, which], self.blocks[:, which])
 
     def only(self, mask: Mask) -> VictimLosses:
         """The same, where only some of them lose anything."""
@@ -51,19 +56,23 @@ class VictimLosses:
 
 
 class ReclaimBound:
-    """What one pending gang can expect of victims in other queues."""
+    """What one pending gang can gain from victims in other queues, of some resources of queues: of the others all that
+    victims lose counts as gained."""
 
-    def __init__(self, pool: VictimPool, waiting: PendingOrder, gang: int) -> None:
+    def __init__(self, pool: VictimPool, waiting: PendingOrder, gang: int, resources: Sequence[int]) -> None:
         self.cycle: Cycle = pool.cycle
+        self._resources = resources
         self._pool = pool
         self._waiting = waiting
         self._gang = gang
         self._path = self.cycle.snapshot.queues.paths[self.cycle.snapshot.gangs.queue[gang]]
         self._levels, self._branches = pool.branches(self._path[0])
         """By queue: the depth on the gang's path at which the two compete, and the ancestor that does."""
-        self._most: dict[tuple[tuple[int, float], Triple, Triple], float] = {}
-        self._most_of_one: dict[tuple[int, Triple, Triple], float] = {}
-        self._alone: dict[Triple, dict[int, tuple[int, bool, float]]] = {}
+        self._most: dict[tuple[tuple[int, Triple], Triple, Triple], Triple] = {}
+        self._most_of_one: dict[tuple[int, Triple, Triple], Triple] = {}
+        self._keys: dict[Triple, Sequence[QueueKey]] = {}
+        """By what the gang's ancestors lose: its keys in them, from its leaf queue up."""
+        self._alone: dict[Triple, dict[int, tuple[int, bool, Triple]]] = {}
         """By request and leaf queue what holds for a victim that goes alone (`_of_one`)."""
 
     # -------------------------------------------------------------------------------------------------- one by one
@@ -83,7 +92,7 @@ class ReclaimBound:
             here = np.flatnonzero(level == depth)
             if not len(here):
                 continue
-            some = queues[here], branch[here], victims.blocks[here]
+            some = queues[here], branch[here], victims.blocks[:, here]
             before = np.array([self._spared(taken, depth)]).T
             after[here], mask[here] = self._could_lose((depth, request), some, spared[:, here] + before)
             lost = np.where(after, losses, 0.0)
@@ -104,18 +113,26 @@ class ReclaimBound:
                 found = known[queue] = self._of_one(request, queue)
             depth, after, most = found
             depths.add(depth)
-            gpus = trial.quota_amounts(trial.of_class(pod), trial.node[pod])[GPU]
-            if len(depths) > 1 or (after and _lost(gpus, most)):
+            amounts = trial.quota_amounts(trial.of_class(pod), trial.node[pod])
+            if len(depths) > 1 or (after and self._lost_first(amounts, most)):
                 return True
         return False
 
-    def _of_one(self, request: Triple, queue: int) -> tuple[int, bool, float]:
+    def _of_one(self, request: Triple, queue: int) -> tuple[int, bool, Triple]:
         """For a victim of a leaf queue that goes alone: the depth at which it competes, whether it is served after the
-        gang, and what it must stay below in GPUs then."""
+        gang, and what it must stay below then."""
         depth = int(self._levels[queue])
         if self._turn_of(queue, depth).key < self._key(depth, ZERO):
-            return depth, False, 0.0
-        return depth, True, self._gpus_of_one((depth, request), int(self._branches[queue]), ZERO)
+            return depth, False, ZERO
+        return depth, True, self._bound_of_one((depth, request), int(self._branches[queue]), ZERO)
+
+    def _lost_first(self, block: Sequence[float], most: Triple) -> bool:
+        """Whether a queue would lose a block first, if it must stay below an amount of each resource; negative: it may
+        lose nothing."""
+        for r in self._resources:  # noqa: SIM110 - called for thousands of victims: a generator takes twice as long
+            if not (block[r] < most[r] - SLACKS[r] or block[r] <= 0 <= most[r]):
+                return False
+        return True
 
     def _spared(self, taken: VictimLosses, depth: int) -> Triple:
         """What the gang's own branch at a depth loses by victims already taken."""
@@ -123,7 +140,7 @@ class ReclaimBound:
 
     def _judged_few(self, request: Triple, taken: VictimLosses, victims: VictimLosses) -> tuple[Mask, Mask]:
         """The same for victims that all go together, one by one."""
-        queues, losses, blocks = victims.queues.tolist(), victims.losses.T.tolist(), victims.blocks.tolist()
+        queues, losses, blocks = victims.queues.tolist(), victims.losses.T.tolist(), victims.blocks.T.tolist()
         after, useful = [False] * len(queues), [False] * len(queues)
         lost = ZERO
         for depth in range(len(self._path)):
@@ -135,8 +152,8 @@ class ReclaimBound:
             for at in here:
                 if self._turn_of(queues[at], depth).key < ours:
                     continue
-                most = self._gpus_of_one((depth, request), int(self._branches[queues[at]]), spared)
-                after[at], useful[at] = True, _lost(blocks[at], most)
+                most = self._bound_of_one((depth, request), int(self._branches[queues[at]]), spared)
+                after[at], useful[at] = True, self._lost_first(blocks[at], most)
             lost = _summed([loss for loss, goes in zip(losses, after, strict=True) if goes])
         return np.array(after, dtype=bool), np.array(useful, dtype=bool)
 
@@ -149,35 +166,38 @@ class ReclaimBound:
         after = mask.copy()
         turns = [(leaf, self._turn_of(leaf, depth).key) for leaf in np.unique(queues).tolist()]
         last = np.zeros(len(self._levels), dtype=bool)
-        for gpus in np.unique(spared[GPU]).tolist():
-            alike = np.flatnonzero(spared[GPU] == gpus)
-            cpu, memory, _ = spared[:, alike].max(axis=1).tolist()
+        steps = spared[GPU] if spared[GPU].any() else _rounded(spared[0])
+        for step in np.unique(steps).tolist():
+            alike = np.flatnonzero(steps == step)
+            cpu, memory, gpus = spared[:, alike].max(axis=1).tolist()
             ours = self._key(depth, (cpu, memory, gpus))
             last[[leaf for leaf, _ in turns]] = [not turn < ours for _, turn in turns]
             alike = alike[last[queues[alike]]]
-            after[alike] = True
+            after[alike] = mask[alike] = True
             losers, of_loser = np.unique(branch[alike], return_inverse=True)
-            most = [self._gpus_of_one((depth, request), loser, (cpu, memory, gpus)) for loser in losers.tolist()]
-            most_of = np.array(most)[of_loser]
-            mask[alike] = (blocks[alike] < most_of - _SLACK) | ((blocks[alike] <= 0) & (most_of >= 0))
+            bounds = [self._bound_of_one((depth, request), loser, (cpu, memory, gpus)) for loser in losers.tolist()]
+            for r in self._resources:
+                most, block = np.array([bound[r] for bound in bounds])[of_loser], blocks[r, alike]
+                mask[alike] &= (block < most - SLACKS[r]) | ((block <= 0) & (most >= 0))
         return after, mask
 
     # ------------------------------------------------------------------------------------------------------ together
     def obtainable(self, request: Triple, taken: VictimLosses, victims: VictimLosses) -> Column:
-        """How many GPUs could be had at most when the victims go one after the other, besides those already taken;
-        negative where those are more than could be had."""
+        """[resource, victim]: how much could be had at most when the victims go one after the other, besides those
+        already taken; negative where those are more than could be had."""
         queues = np.concatenate((taken.queues, victims.queues))
         losses = np.concatenate((taken.losses, victims.losses), axis=1)
-        blocks = np.concatenate((taken.blocks, victims.blocks))
+        blocks = np.concatenate((taken.blocks, victims.blocks), axis=1)
         level, branch = self._levels[queues], self._branches[queues]
-        total, spared = np.zeros(len(queues)), ZERO
+        total, spared = losses.copy(), ZERO
         for depth in range(len(self._path)):
             here = np.flatnonzero(level == depth)
             if len(here):
-                total[here] = self._growth((depth, request), (branch[here], losses[GPU, here], blocks[here]), spared)
+                some = branch[here], losses[:, here], blocks[:, here]
+                total[:, here] = self._growth((depth, request), some, spared)
             cpu, memory, gpus = _rounded(losses[:, level <= depth].sum(axis=1)).tolist()
             spared = (cpu, memory, gpus)
-        return np.asarray(np.cumsum(total)[len(taken.queues) :] - taken.losses[GPU].sum())
+        return np.asarray(np.cumsum(total, axis=1)[:, len(taken.queues) :] - taken.losses.sum(axis=1, keepdims=True))
 
     def obtainable_on_node(self, request: Triple, taken: VictimLosses, useful: VictimLosses, nodes: Rows) -> Column:
         """The same, without those already taken, when of useful victims only those of one node go.
@@ -185,86 +205,111 @@ class ReclaimBound:
         As long as these compete at one level, nothing they lose brings the gang to the front, and that bounds them
         further.
         """
-        losses = useful.losses[GPU]
         level, branch = self._levels[useful.queues], self._branches[useful.queues]
-        alone, most = np.zeros(len(nodes), dtype=bool), np.zeros(len(nodes))
+        alone, most = np.zeros(len(nodes), dtype=bool), np.full_like(useful.losses, inf)
         for depth in np.unique(level).tolist():
             here = np.flatnonzero(level == depth)
-            some = useful.queues[here], branch[here], useful.blocks[here]
+            some = useful.queues[here], branch[here], useful.blocks[:, here]
             before = np.array([self._spared(taken, depth)]).T.repeat(len(here), axis=1)
             alone[here] = self._could_lose((depth, request), some, before)[1]
-            most[here] = self._most_left((depth, request), branch[here], useful.blocks[here], taken)
-        lost = np.where(alone, losses, 0.0)
-        by_branch = cumulated(branch * (int(nodes.max(initial=0)) + 1) + nodes, lost)
-        bounded = np.minimum(by_branch, most) - np.minimum(by_branch - lost, most)
+            most[:, here] = self._most_left((depth, request), branch[here], useful.blocks[:, here], taken)
+        lost, by_branch = np.where(alone, useful.losses, 0.0), branch * (int(nodes.max(initial=0)) + 1) + nodes
         _, first, of_node = np.unique(nodes, return_index=True, return_inverse=True)
         mixed = cumulated(nodes, (level != level[first][of_node]).astype(np.float64)) > 0
-        return np.asarray(np.where(mixed, cumulated(nodes, losses), cumulated(nodes, bounded)))
+        found = []
+        for r in range(QUEUE_RESOURCES):
+            if r in self._resources:
+                sums = cumulated(by_branch, lost[r])
+                bounded = np.minimum(sums, most[r]) - np.minimum(sums - lost[r], most[r])
+                found.append(np.where(mixed, cumulated(nodes, useful.losses[r]), cumulated(nodes, bounded)))
+            else:
+                found.append(cumulated(nodes, useful.losses[r]))
+        return np.array(found)
 
     def _most_left(self, claim: tuple[int, Triple], branch: Rows, blocks: Column, taken: VictimLosses) -> Column:
-        """By victim: how many GPUs can be had of its branch at most besides those already taken."""
+        """[resource, victim]: how much can be had of its branch at most besides those already taken."""
         level, of_branch = self._levels[taken.queues], self._branches[taken.queues]
         spared = self._spared(taken, claim[0])
         groups, of_group = np.unique(branch, return_inverse=True)
-        largest_block = np.zeros(len(groups))
-        np.maximum.at(largest_block, of_group, blocks)
         left = []
-        for group, block in zip(groups.tolist(), largest_block.tolist(), strict=True):
+        for group, block in zip(groups.tolist(), self._largest(of_group, blocks, len(groups)), strict=True):
             mine = (level == claim[0]) & (of_branch == group)
-            most = self._most_gpus(claim, (group, max(block, taken.blocks[mine].max(initial=0.0))), spared)
-            left.append(max(most - _SLACK - float(taken.losses[GPU, mine].sum()), 0.0))
-        return np.array(left)[of_group]
+            largest_taken = taken.blocks[:, mine].max(axis=1, initial=0.0).tolist()
+            most = self._bound((claim, (group, self._larger(block, largest_taken))), spared)
+            gone = taken.losses[:, mine].sum(axis=1).tolist()
+            left.append([max(most[r] - SLACKS[r] - gone[r], 0.0) for r in range(QUEUE_RESOURCES)])
+        return np.array(left)[of_group].T
 
-    def obtainable_together(self, request: Triple, taken: VictimLosses, victims: VictimLosses) -> float:
+    def obtainable_together(self, request: Triple, taken: VictimLosses, victims: VictimLosses) -> Triple:
         """The same when all of a few victims go."""
         queues = [*taken.queues.tolist(), *victims.queues.tolist()]
         losses = [*taken.losses.T.tolist(), *victims.losses.T.tolist()]
-        blocks = [*taken.blocks.tolist(), *victims.blocks.tolist()]
+        blocks = [*taken.blocks.T.tolist(), *victims.blocks.T.tolist()]
         levels, branches = self._levels[queues].tolist(), self._branches[queues].tolist()
-        total, spared = 0.0, ZERO
+        found, spared = [-float(lost) for lost in taken.losses.sum(axis=1)], ZERO
         for depth in range(len(self._path)):
-            lost: dict[int, tuple[float, float]] = {}
+            lost: dict[int, tuple[Triple, Triple]] = {}
             for level, branch, loss, block in zip(levels, branches, losses, blocks, strict=True):
                 if level == depth:
-                    sums, largest_block = lost.get(branch, (0.0, 0.0))
-                    lost[branch] = sums + loss[GPU], max(largest_block, block)
+                    sums, largest_block = lost.get(branch, (ZERO, ZERO))
+                    lost[branch] = plus(sums, loss), self._larger(largest_block, block)
             for branch, (sums, block) in lost.items():
-                total += min(sums, max(self._most_gpus((depth, request), (branch, block), spared) - _SLACK, 0.0))
+                most = self._bound(((depth, request), (branch, block)), spared)
+                for r in range(QUEUE_RESOURCES):
+                    found[r] += min(sums[r], max(most[r] - SLACKS[r], 0.0))
             spared = _summed([loss for loss, level in zip(losses, levels, strict=True) if level <= depth])
-        return total - float(taken.losses[GPU].sum())
+        return triple(found)
 
     def _growth(self, claim: tuple[int, Triple], some: tuple[Rows, Column, Column], spared: Triple) -> Column:
-        """What each of the victims adds to what can be had of its branch, those before it included."""
+        """[resource, victim]: what each adds to what can be had of its branch, those before it included."""
         branch, losses, blocks = some
         groups, of_group = np.unique(branch, return_inverse=True)
-        largest_block = np.zeros(len(groups))
-        np.maximum.at(largest_block, of_group, blocks)
-        pairs = zip(groups.tolist(), largest_block.tolist(), strict=True)
-        most = np.array([max(self._most_gpus(claim, pair, spared) - _SLACK, 0.0) for pair in pairs])[of_group]
-        after = cumulated(of_group, losses)
-        return np.asarray(np.minimum(after, most) - np.minimum(after - losses, most))
+        pairs = zip(groups.tolist(), self._largest(of_group, blocks, len(groups)), strict=True)
+        bounds = [self._bound((claim, pair), spared) for pair in pairs]
+        found = losses.copy()
+        for r in self._resources:
+            most = np.array([max(bound[r] - SLACKS[r], 0.0) for bound in bounds])[of_group]
+            after = cumulated(of_group, losses[r])
+            found[r] = np.minimum(after, most) - np.minimum(after - losses[r], most)
+        return found
 
-    def enough(self, request: Triple, leaves: Collection[int], gpus: float) -> bool:
-        """Whether the gang could take so many GPUs from these leaf queues at all."""
-        held = np.array([self.cycle.book.allocated[leaf] for leaf in leaves]).reshape(-1, 3).T
-        blocks = np.array([self._pool.largest_gpus(leaf) for leaf in leaves])
+    def _largest(self, of_group: Rows, blocks: Column, groups: int) -> list[Triple]:
+        """By group: the largest amounts of its blocks."""
+        found = np.zeros((groups, QUEUE_RESOURCES))
+        for r in self._resources:
+            np.maximum.at(found[:, r], of_group, blocks[r])
+        return [triple(row) for row in found.tolist()]
+
+    def _larger(self, a: Sequence[float], b: Sequence[float]) -> Triple:
+        """The larger amounts of two blocks, of the resources that are bounded."""
+        return triple(max(a[r], b[r]) if r in self._resources else 0.0 for r in range(QUEUE_RESOURCES))
+
+    def enough(self, request: Triple, leaves: Collection[int], need: Triple) -> bool:
+        """Whether the gang could take so much from these leaf queues at all."""
+        held = np.array([self.cycle.book.allocated[leaf] for leaf in leaves]).reshape(-1, QUEUE_RESOURCES).T
+        blocks = np.array([self._pool.largest(leaf) for leaf in leaves]).reshape(-1, QUEUE_RESOURCES).T
         rows = np.array(list(leaves), dtype=np.int64)
-        level, branch, had, spared = self._levels[rows], self._branches[rows], 0.0, ZERO
+        level, branch, missing, spared = self._levels[rows], self._branches[rows], [*need], ZERO
+        if all(missing[r] <= 0 for r in self._resources):
+            return True
         for depth in range(len(self._path)):
             here = level == depth
             for queue in np.unique(branch[here]).tolist():
                 mine = here & (branch == queue)
-                most = self._most_gpus((depth, request), (queue, float(blocks[mine].max())), spared)
-                had += min(float(held[GPU, mine].sum()), max(most - _SLACK, 0.0))
-                if had >= gpus:
+                block = self._larger(ZERO, blocks[:, mine].max(axis=1).tolist())
+                most, sums = self._bound(((depth, request), (queue, block)), spared), held[:, mine].sum(axis=1).tolist()
+                for r in self._resources:
+                    missing[r] -= min(sums[r], max(most[r] - SLACKS[r], 0.0))
+                if all(missing[r] <= 0 for r in self._resources):
                     return True
-            cpu, memory, lost = _rounded(held[:, level <= depth].sum(axis=1)).tolist()
-            spared = (cpu, memory, lost)
-        return had >= gpus
+            cpu, memory, gpus = _rounded(held[:, level <= depth].sum(axis=1)).tolist()
+            spared = (cpu, memory, gpus)
+        return False
 
-    def _gpus_of_one(self, claim: tuple[int, Triple], branch: int, spared: Triple) -> float:
-        """What a victim of a branch must stay below in GPUs for the branch to lose it first, if the gang's own branch
-        has lost so much; negative where the branch may lose nothing.
+    # ------------------------------------------------------------------------------------------------------ branches
+    def _bound_of_one(self, claim: tuple[int, Triple], branch: int, spared: Triple) -> Triple:
+        """What a victim of a branch must stay below for the branch to lose it first, if the gang's own branch has lost
+        so much; negative where the branch may lose nothing.
 
         Without the victim, and with it as a request, the branch is keyed as it is now. If that is before the gang, only
         a bystander with a larger request can hold the victim back.
@@ -274,42 +319,57 @@ class ReclaimBound:
         if known is None:
             quota = self.cycle.quota
             assert quota is not None
-            known = quota.most_gpus(self.cycle.book, (self._path[depth], branch, spared), request, np.inf)
-            if known > 0 and queue_key(self.cycle, branch, ZERO) < self._key(depth, spared):
-                known = min(known, self._until_first((depth, branch), self._bystanders(depth, branch), spared))
+            known = quota.most_losses(self.cycle.book, (self._path[depth], branch, spared), request, _ANY)
+            if queue_key(self.cycle, branch, ZERO) < self._key(depth, spared):
+                first = self._bystanders(depth, branch)
+                known = self._least(known, lambda r: self._until_first((depth, branch), first, spared, r))
             self._most_of_one[branch, request, spared] = known
         return known
 
-    def _most_gpus(self, claim: tuple[int, Triple], loser: tuple[int, float], spared: Triple) -> float:
-        """Of one branch that loses blocks of at most so many GPUs, if the gang's own has lost so much."""
-        (depth, request), (branch, block) = claim, loser
-        known = self._most.get((loser, request, spared))
+    def _bound(self, loss: tuple[tuple[int, Triple], tuple[int, Triple]], spared: Triple) -> Triple:
+        """What a branch that loses blocks of at most such amounts to a claim may lose, if the gang's own branch has
+        lost so much."""
+        (depth, request), (branch, block) = loss
+        known = self._most.get(((branch, block), request, spared))
         if known is None:
             quota = self.cycle.quota
             assert quota is not None
-            known = quota.most_gpus(self.cycle.book, (self._path[depth], branch, spared), request, block)
-            if known > 0:
-                behind = self._until_first((depth, branch), self._bystanders(depth, branch), spared)
-                known = min(known, max(behind, self._until_first((depth, branch), (0.0, 0.0, block), spared)))
-            known = self._most[loser, request, spared] = max(known, 0.0)
+            known = quota.most_losses(self.cycle.book, (self._path[depth], branch, spared), request, block)
+            at, first = (depth, branch), self._bystanders(depth, branch)
+            known = self._least(
+                known,
+                lambda r: max(
+                    self._until_first(at, first, spared, r), self._until_first(at, _alone(block, r), spared, r)
+                ),
+            )
+            known = self._most[(branch, block), request, spared] = triple(max(most, 0.0) for most in known)
         return known
 
-    def _until_first(self, at: tuple[int, int], request: Triple, spared: Triple) -> float:
-        """How many GPUs a branch can lose before it is served, with this request, before the gang; infinite where that
-        never happens."""
+    def _least(self, most: Triple, other: Callable[[int], float]) -> Triple:
+        """The smaller of two bounds, of the resources that are bounded and of which anything could be lost."""
+        return triple(
+            (min(most[r], other(r)) if most[r] > 0 else most[r]) if r in self._resources else inf
+            for r in range(QUEUE_RESOURCES)
+        )
+
+    def _until_first(self, at: tuple[int, int], request: Triple, spared: Triple, resource: int) -> float:
+        """How much of a resource a branch can lose before it is served, with this request, before the gang; infinite
+        where that never happens."""
         depth, branch = at
-        ours, held = self._key(depth, spared), self.cycle.book.allocated[branch][GPU]
+        ours, held = self._key(depth, spared), self.cycle.book.allocated[branch][resource]
 
         def first(lost: float) -> bool:
-            return queue_key(self.cycle, branch, (request[0], request[1], request[2] - lost)) < ours
+            left = [*request]
+            left[resource] -= lost
+            return queue_key(self.cycle, branch, triple(left)) < ours
 
         if first(0.0):
             return 0.0
-        most = held + request[2]
+        most = held + request[resource]
         if not first(most):
-            return np.inf
-        _, quota, _, bound = self.cycle.book.bounds[branch][GPU]
-        step = max(_STEP, 2 * bound / BILLION)
+            return inf
+        _, quota, _, bound = self.cycle.book.bounds[branch][resource]
+        step = max(_STEPS[resource], 2 * bound / BILLION)
         equal = sorted((most - quota, most - ours.share / BILLION * bound))
         return next((lost for at in equal if first(lost := min(at + step, most))), most)
 
@@ -342,23 +402,18 @@ class ReclaimBound:
 
     def _key(self, depth: int, spared: Triple) -> QueueKey:
         """The smallest key with which the gang can be popped from its ancestor at a depth, which loses so much."""
-        if spared == ZERO:
-            return self._turn[depth].key
-        request = next_request(self.cycle, self._gang)
-        less = (request[0] - spared[0], request[1] - spared[1], request[2] - spared[2])
-        return queue_key(self.cycle, self._path[depth], less)._replace(over=False, share_now=-1)
-
-    @cached_property
-    def _turn(self) -> Sequence[Turn]:
-        leaf, key = self._path[0], self.cycle.gang_key(self._gang)
-        at = bisect_left(self._waiting.leaf(leaf).keys, key)
-        return self._waiting.turn(leaf, at, next_request(self.cycle, self._gang))
+        known = self._keys.get(spared)
+        if known is None:
+            leaf, key = self._path[0], self.cycle.gang_key(self._gang)
+            at = bisect_left(self._waiting.leaf(leaf).keys, key)
+            turns = self._waiting.turn(leaf, at, next_request(self.cycle, self._gang), spared)
+            known = self._keys[spared] = [turn.key for turn in turns]
+        return known[depth]
 
 
-def _lost(gpus: float, most: float) -> bool:
-    """Whether a queue would lose first what goes together with a victim, if it must stay below so many GPUs; negative:
-    it may lose nothing."""
-    return gpus < most - _SLACK or (gpus <= 0 <= most)
+def _alone(block: Triple, resource: int) -> Triple:
+    """What a block has of one resource."""
+    return triple(amount if r == resource else 0.0 for r, amount in enumerate(block))
 
 
 def _summed(amounts: Sequence[Sequence[float]]) -> Triple:

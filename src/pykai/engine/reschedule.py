@@ -21,8 +21,12 @@ BYSTANDER = -1
 
 
 def reschedule(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) -> bool:
-    """Give the gang its pods and the losers what is left, in order of service; False where the gang gets nothing, or
-    only because one that goes before it does not find a place again among all that move."""
+    """Give the gang its pods and the losers what is left, in order of service; False where the gang gets nothing.
+
+    A loser that is served before the gang stays where it is: another place for it would only shuffle pods of queues
+    that come first. In consolidation, where all must keep a place, it is placed anew, and the gang gets nothing where
+    that fails.
+    """
     turns = {cause.gang, *losers}
     order = rescheduling_order(cycle, cause.waiting, turns)
     while (turn := order.pop()) is not None:
@@ -32,6 +36,12 @@ def reschedule(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]
             turns.discard(turn)
             continue
         again = pods_to_return(cycle.trial, cycle.orders, turn)
+        if cause.gang in turns and not cause.keep_all:
+            if _stay(cycle, turn, again):
+                order.push(turn)
+            else:
+                turns.discard(turn)
+            continue
         placed = place_gang(cycle, turn, again, wait_only=True)
         if again and not placed and cause.gang in turns and not _over_limits(cycle, turn, again):
             return False
@@ -40,6 +50,17 @@ def reschedule(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]
         else:
             turns.discard(turn)
     return cause.gang not in turns
+
+
+def _stay(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
+    """Take back the eviction of those of some pods, unless their queue is over its limit; whether it had any effect."""
+    evicted = [pod for pod in pods if pod in cycle.trial.virtual]
+    if not evicted or _over_limits(cycle, gang, evicted):
+        return False
+    for pod in evicted:
+        cycle.trial.keep(pod)
+        cycle.resources.reserve(pod)
+    return True
 
 
 def _over_limits(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:

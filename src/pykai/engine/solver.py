@@ -19,16 +19,16 @@ import numpy as np
 from pykai.engine.accumulated import Accumulated
 from pykai.engine.budgets import Deadline
 from pykai.engine.cycle import Cycle
-from pykai.engine.feasibility import FeasibilityBound, Leaving, SinglePodFit, grows_to, next_size
+from pykai.engine.feasibility import FeasibilityBound, Leaving, SinglePodFit, cumulated, grows_to, next_size
 from pykai.engine.packing import freed_by
 from pykai.engine.plugin_api import NodeSubsets, VictimChoice
-from pykai.engine.queues import OVER_LIMIT, OverCapacity, Triple
-from pykai.engine.reclaim_bound import FEW, ReclaimBound, VictimLosses
+from pykai.engine.queues import OVER_LIMIT, OverCapacity, Triple, triple
+from pykai.engine.reclaim_bound import FEW, SLACKS, ReclaimBound, VictimLosses
 from pykai.engine.scenario import Cause, Scenario, simulate, whole
-from pykai.engine.victim_order import VictimOrder
+from pykai.engine.victim_order import VictimOrder, summed_by
 from pykai.engine.victims import Batch
 from pykai.model.plan import GeneratorStatistics, ScenarioState, SearchResult, SearchStatistics
-from pykai.model.resources import GPU, Column, Mask, Rows
+from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask, Rows
 
 _SLACK = 1e-4
 MOST_UNPROVED = 4
@@ -130,10 +130,10 @@ class Search:
         if self.prospects is None:
             return True
         trial, pods, reach = self.cycle.trial, self.cause.pods, self.room.reach
-        need = sum(float(trial.of_class(pod).request[GPU]) for pod in pods)
-        free = float(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0)[reach].sum())
-        free += sum(len(shares) for node, shares in trial.shares.items() if reach[node])
-        return need <= free or self.prospects.enough(self.cause.request, self.order.leaves, need - free - 1e-9)
+        free = np.maximum(trial.idle[:QUEUE_RESOURCES] + trial.releasing[:QUEUE_RESOURCES], 0)[:, reach].sum(axis=1)
+        free[GPU] += sum(len(shares) for node, shares in trial.shares.items() if reach[node])
+        need = sum(trial.of_class(pod).request[:QUEUE_RESOURCES] for pod in pods) - free
+        return self.prospects.enough(self.cause.request, self.order.leaves, triple((need - SLACKS).tolist()))
 
     def _effort(self, result: SearchResult, deadline: Deadline, attempts: Sequence[Attempt]) -> SearchStatistics:
         return SearchStatistics(self.cause.action, result, deadline.reduced, tuple(each.effort() for each in attempts))
@@ -247,8 +247,8 @@ def victims_of(cycle: Cycle, batches: Sequence[Batch]) -> VictimLosses:
     losses = [trial.quota_amounts(trial.of_class(pod), trial.node[pod]) for pod in pods]
     amounts = np.array(losses).reshape(-1, 3).T
     gangs = np.array([trial.gang[pod] for pod in pods], dtype=np.int64)
-    blocks = np.bincount(gangs, weights=amounts[GPU], minlength=1)[gangs].astype(np.float64)
-    return VictimLosses(np.array([queue_of[gang] for gang in gangs.tolist()], dtype=np.int64), amounts, blocks)
+    queues = np.array([queue_of[gang] for gang in gangs.tolist()], dtype=np.int64)
+    return VictimLosses(queues, amounts, summed_by(gangs, amounts))
 
 
 class Probe:
@@ -309,24 +309,24 @@ class Probe:
         return np.asarray(over.used[row] + over.request[row] - lost <= over.bound[row] + _SLACK)
 
     def obtainable(self, victims: VictimLosses) -> Column:
-        """How many GPUs the pods could get at most when the victims go one after the other."""
+        """[resource, victim]: what the pods could get at most when the victims go one after the other."""
         if self.search.prospects is None:
-            return np.full(len(victims.queues), np.inf)
+            return _any_gpus(np.cumsum(victims.losses, axis=1))
         return self.search.prospects.obtainable(self.request, self.taken, victims)
 
     def obtainable_on_node(self, victims: VictimLosses, nodes: Rows) -> Column:
         """The same if only those of one node go."""
         if self.search.prospects is None:
-            return np.full(len(victims.queues), np.inf)
+            return _any_gpus(np.array([cumulated(nodes, amounts) for amounts in victims.losses]))
         return self.search.prospects.obtainable_on_node(self.request, self.taken, victims, nodes)
 
-    def obtainable_together(self, victims: VictimLosses) -> float:
-        """How many GPUs the pods could get at most when all of the victims go."""
+    def obtainable_together(self, victims: VictimLosses) -> Column:
+        """[resource]: what the pods could get at most when all of the victims go."""
         if self.search.prospects is None:
-            return np.inf
+            return _any_gpus(victims.losses.sum(axis=1))
         if len(victims.queues) + len(self.taken.queues) > FEW:
-            return float(self.obtainable(victims)[-1])
-        return self.search.prospects.obtainable_together(self.request, self.taken, victims)
+            return self.obtainable(victims)[:, -1]
+        return np.array(self.search.prospects.obtainable_together(self.request, self.taken, victims))
 
     @property
     def request(self) -> Triple:
@@ -491,6 +491,12 @@ class Probe:
         self.supposed = key
         self.search.spent += 1
         return simulate(self.cycle, self.search.cause, self.pods, batches, self.attempt.states)
+
+
+def _any_gpus(amounts: Column) -> Column:
+    """Amounts, with no bound of GPUs."""
+    amounts[GPU] = np.inf
+    return amounts
 
 
 def _pods(batches: Sequence[Batch]) -> list[int]:

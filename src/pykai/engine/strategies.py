@@ -86,7 +86,10 @@ def _reclaim_search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | No
         return None
     branches = Branches.of(pool, claim.queue, losing)
     order = VictimOrder(pool, branches, filtered(cycle, cause, pool), cause.request)
-    return Search(cycle, cause, order, ReclaimBound(pool, cause.waiting, cause.gang) if _within_limits(pool) else None)
+    search = Search(cycle, cause, order)
+    if cause.pods and _within_limits(pool):
+        search.prospects = ReclaimBound(pool, cause.waiting, cause.gang, search.room.bounding)
+    return search
 
 
 def _within_limits(pool: VictimPool) -> bool:

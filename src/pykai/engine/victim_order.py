@@ -162,12 +162,12 @@ class VictimOrder:
         return self.cycle.snapshot.gangs.columns.queue[self.gangs[self.batch_of]]
 
     def losses(self, which: Rows) -> tuple[Column, Column]:
-        """[resource, pod]: what some pods count against their queues, and the GPUs of the batch of each."""
+        """[resource, pod]: what some pods count against their queues, and what the batch of each does."""
         pods, batch = self.pods[which], self.batch_of[which]
         rows = self.cycle.snapshot.pods.klass[pods]
         amounts = self.pool.class_amounts.take(rows, axis=1)
         self._with_memory(amounts, np.flatnonzero(self.pool.class_requests[1][rows]), pods)
-        return amounts, np.bincount(batch, weights=amounts[GPU], minlength=1)[batch].astype(np.float64)
+        return amounts, summed_by(batch, amounts)
 
     # ---------------------------------------------------------------------------------------------------- slow, always
     def _walked(self, walk: VictimWalk) -> None:
@@ -249,6 +249,11 @@ class VictimOrder:
         paths, mine = self.cycle.snapshot.queues.paths, self.leaves
         parts = [leaf for leaf, gangs in self.pool.leaves().items() if mine.get(leaf) is not gangs]
         return self._above - self.leaves.keys() - {queue for leaf in parts for queue in paths[leaf]}
+
+
+def summed_by(groups: Rows, amounts: Column) -> Column:
+    """[resource, item]: the sum of the amounts of all items in the item's group."""
+    return np.array([np.bincount(groups, weights=row, minlength=1)[groups] for row in amounts], dtype=np.float64)
 
 
 def every_gang(gangs: Rows) -> Mask:

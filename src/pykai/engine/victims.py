@@ -17,7 +17,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import evictable_in_order, next_victims
 from pykai.engine.node_room import NodeRoom, least_of
 from pykai.engine.order import in_order
-from pykai.engine.queues import BILLION, ZERO, QueueKey, Triple, fits, total
+from pykai.engine.queues import BILLION, ZERO, QueueKey, Triple, fits, total, triple
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED
 
@@ -70,7 +70,7 @@ class VictimPool:
         """Leaf queues whose list has gangs in it that have lost everything."""
         self._misplaced: dict[int, set[int]] = {}
         """By leaf queue: gangs that may have another place in its list."""
-        self._figures: dict[int, tuple[float, float]] = {}
+        self._figures: dict[int, tuple[float, Triple]] = {}
         self._branches: dict[int, tuple[Rows, Rows]] = {}
         self._below: dict[int, dict[int, list[int]]] = {}
         self._competing: dict[int, dict[int, list[int]]] = {}
@@ -366,17 +366,16 @@ class VictimPool:
         """Of the gangs of a queue at the start of the action."""
         return self._of(queue)[0]
 
-    def largest_gpus(self, queue: int) -> float:
-        """GPUs of the largest gang of a queue at the start of the action."""
+    def largest(self, queue: int) -> Triple:
+        """The most of each resource that a gang of a queue held at the start of the action."""
         return self._of(queue)[1]
 
-    def _of(self, queue: int) -> tuple[float, float]:
+    def _of(self, queue: int) -> tuple[float, Triple]:
         found = self._figures.get(queue)
         if found is None:
-            rows = self._active & (self._queue == queue)
-            gpus = self.amounts[GPU][rows]
-            found = (float(self.priority[rows].min()), float(gpus.max())) if rows.any() else (np.inf, 0.0)
-            self._figures[queue] = found
+            rows = np.flatnonzero(self._active & (self._queue == queue))
+            most = triple(self.amounts.take(rows, axis=1).max(axis=1, initial=0.0).tolist())
+            found = self._figures[queue] = float(self.priority[rows].min(initial=np.inf)), most
         return found
 
     def leaf(self, queue: int) -> Rows:

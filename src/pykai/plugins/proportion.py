@@ -61,8 +61,8 @@ class Proportion:
     def can_reclaim(self, cycle: Cycle, gang: int, request: Triple) -> bool:
         return rules.can_reclaim(cycle.book, self._claim(cycle, gang, request))
 
-    def most_gpus(self, book: QueueBook, taking: Taking, request: Triple, block: float) -> float:
-        return rules.most_gpus(book, taking, request, block, self.saturation)
+    def most_losses(self, book: QueueBook, taking: Taking, request: Triple, block: Triple) -> Triple:
+        return rules.most_losses(book, taking, request, block, self.saturation)
 
     def justified(self, cycle: Cycle, scenario: Scenario) -> bool:
         """A reclaim must leave every queue that loses, and the one that gains, at a fair level; also where only some

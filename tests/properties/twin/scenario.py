@@ -60,8 +60,8 @@ def simulate(world: World, preemptor: Preemptor, prefix: Sequence[int], batches:
 def _serve(world: World, preemptor: Preemptor, prefix: Sequence[int], losers: set[int]) -> bool:
     """Pending jobs in queue order, but only victims' jobs and the preemptor are handled.
 
-    Our rules: a victim is served until it has all it can get; one that goes before the preemptor must find a place
-    again, unless the limits of its queues forbid it.
+    Our rules: a victim is served until it has all it can get. One that goes before the preemptor stays where it is;
+    in consolidation it must find a place again. The limits of its queues may forbid both.
     """
     turns = {preemptor.gang, *losers}
     line = list(dict.fromkeys([*preemptor.waiting, *turns]))
@@ -75,12 +75,28 @@ def _serve(world: World, preemptor: Preemptor, prefix: Sequence[int], losers: se
                 return False
             continue
         again = pods_to_return(world, gang)
+        if preemptor.gang in turns and preemptor.action != "consolidation":
+            if _stays(world, gang, again):
+                line.append(gang)
+                turns.add(gang)
+            continue
         placed = allocate_job(world, gang, again, pipeline_only=True)
         if again and not placed and preemptor.gang in turns and not _over(world, gang, again):
             return False
         if placed and pods_to_return(world, gang):
             line.append(gang)
             turns.add(gang)
+    return True
+
+
+def _stays(world: World, gang: int, pods: Sequence[int]) -> bool:
+    mine = [pod for pod in pods if world.pods[pod].before is not None]
+    if not mine or _over(world, gang, mine):
+        return False
+    for pod in mine:
+        before = world.pods[pod].before
+        assert before is not None
+        world.put(pod, replace(world.pods[pod], status=before, before=None))
     return True
 
 

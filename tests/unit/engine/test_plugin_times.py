@@ -55,8 +55,8 @@ class Sharer:
     def can_reclaim(self, cycle: Any, gang: int, request: Any) -> bool:
         return False
 
-    def most_gpus(self, book: Any, taking: Any, request: Any, block: float) -> float:
-        return 0.0
+    def most_losses(self, book: Any, taking: Any, request: Any, block: Any) -> Any:
+        return 0.0, 0.0, 0.0
 
 
 def test_times_of_plugins() -> None:

@@ -18,7 +18,7 @@ from pykai.engine.queues import (
     fits,
     human,
     may_lose,
-    most_gpus,
+    most_losses,
     over_limit,
     over_non_preemptible_quota,
     queue_key,
@@ -235,7 +235,7 @@ def test_only_what_the_claim_asks_for_makes_a_victim() -> None:
 )
 def test_at_most_the_surplus_and_one_block_can_be_taken(wanted: float, victim: dict[str, object], most: float) -> None:
     found = book({"deserved": quota(2), "fair": quota(9)}, victim)
-    assert most_gpus(found, (0, 1, ZERO), gpus(wanted), 1.0) == most
+    assert most_losses(found, (0, 1, ZERO), gpus(wanted), gpus(1))[2] == most
 
 
 def test_a_copy_of_the_book_shows_no_later_use() -> None:
