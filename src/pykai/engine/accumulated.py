@@ -24,6 +24,10 @@ class Outlook(Protocol):
         """Which of them are served after it, and from which of those it could get something (`ReclaimBound.judge`)."""
         ...
 
+    def lost(self, victims: VictimLosses) -> Mask:
+        """Which of a few of them could lose their place if all of them go (`ReclaimBound.lost`)."""
+        ...
+
     def obtainable(self, victims: VictimLosses) -> Column:
         """[resource, victim]: what it could get at most when they go one after the other."""
         ...
@@ -82,7 +86,8 @@ class Accumulated:
 
     @cached_property
     def _victims(self) -> VictimLosses:
-        return VictimLosses(self._order.queues[self._fresh], *self._order.losses(self._fresh))
+        gangs = self._order.gangs[self.batch_of]
+        return VictimLosses(gangs, self._order.queues[self._fresh], *self._order.losses(self._fresh))
 
     @cached_property
     def _judged(self) -> tuple[Mask, Mask]:
@@ -184,8 +189,12 @@ class Accumulated:
         pods = self._positions(numbers)
         victims = self._victims.take(pods)
         after, useful = self._outlook.judge(victims, None)
-        if not after.all():  # without those that stay, the evictor's own branch may lose less, so that more of them do
-            return self.effective(self._leaving(numbers, pods[after])) if after.any() else []
+        if after.any() and not self._order.in_parts:
+            order = np.argsort(pods)
+            after[order] &= self._outlook.lost(victims.take(order))
+        leaving = self._leaving(numbers, pods[after])
+        if len(leaving) < len(numbers):  # without those that stay less is lost, so that more of them may stay
+            return self.effective(leaving) if leaving else []
         if not self._outlook.within_limits(victims)[-1]:
             return []
         losses, unusable = victims.only(useful), self.room.unusable

@@ -114,7 +114,7 @@ class PendingOrder:
         self._streams: dict[int, list[Entry]] = {}
         self._below: dict[int, list[Entry]] = {}
         """Queue -> the streams of its children, merged."""
-        self._turns: dict[int, dict[tuple[int, int, Triple, Triple], Sequence[Turn]]] = {}
+        self._turns: dict[int, dict[tuple[int, int, Triple, Triple, bool], Sequence[Turn]]] = {}
         """By root queue."""
 
     def served(self, gang: int) -> None:
@@ -152,20 +152,37 @@ class PendingOrder:
             known = self._leaves[queue] = LeafOrder.of(gangs, keys, [next_request(cycle, gang) for gang in gangs])
         return known
 
-    def turn(self, leaf: int, at: int, request: Triple, spared: Triple = ZERO) -> Sequence[Turn]:
+    def turn(self, leaf: int, at: int, request: Triple) -> Sequence[Turn]:
         """Return when a gang with this request, at this position of a leaf queue, is popped from the leaf and from each
-        of its ancestors at the earliest; siblings are ordered by these turns. `spared`: how much the ancestors have
-        lost at most by victims in other leaf queues."""
-        of_root = self._turns.setdefault(self.cycle.snapshot.queues.paths[leaf][-1], {})
-        known = of_root.get((leaf, at, request, spared))
-        if known is None:
-            known = of_root[leaf, at, request, spared] = self._turn(leaf, at, request, spared)
-        return known
+        of its ancestors; siblings are ordered by these turns."""
+        return self.latest_turn(leaf, at, request, ZERO)
 
-    def _turn(self, leaf: int, at: int, request: Triple, spared: Triple) -> Sequence[Turn]:
-        """Bystanders that go before the gang still do where their own queues lose something: that brings them forward
-        as well."""
-        order = self.leaf(leaf)
+    def latest_turn(self, leaf: int, at: int, request: Triple, lost: Triple) -> Sequence[Turn]:
+        """Return the same at the latest, if the leaf queue has lost so much by then; at other leaf queues nothing."""
+        known, key = self._known_turns(leaf), (leaf, at, request, lost, False)
+        if key not in known:
+            known[key] = self._turn(leaf, at, request, (lost, lost))
+        return known[key]
+
+    def earliest_turn(self, leaf: int, at: int, request: Triple, spared: Triple) -> Sequence[Turn]:
+        """Return the same at the earliest, if the ancestors have lost so much at most by victims of other leaf queues.
+
+        Bystanders that go before the gang still do: what their own queues lose brings them forward as well.
+        """
+        known, key = self._known_turns(leaf), (leaf, at, request, spared, True)
+        if key not in known:
+            known[key] = self._turn(leaf, at, request, (ZERO, spared), earliest=spared != ZERO)
+        return known[key]
+
+    def _known_turns(self, leaf: int) -> dict[tuple[int, int, Triple, Triple, bool], Sequence[Turn]]:
+        return self._turns.setdefault(self.cycle.snapshot.queues.paths[leaf][-1], {})
+
+    def _turn(
+        self, leaf: int, at: int, request: Triple, lost: tuple[Triple, Triple], earliest: bool = False
+    ) -> Sequence[Turn]:
+        """`lost`: by the leaf queue, and by each of its ancestors. What a key has of the use alone is as without
+        losses; `earliest`: as if ancestors used nothing."""
+        order, (by_leaf, above) = self.leaf(leaf), lost
         requests = [request, *(order.requests[before] for before in order.growing if before < at)]
         turns: list[Turn] = []
         below = leaf
@@ -174,12 +191,11 @@ class PendingOrder:
                 others = self.below(queue)
                 before = bisect_left(others, turns[-1].key, key=_key)
                 requests += [entry.request for entry in others[:before] if entry.queue != below]
-            requests = list(dict.fromkeys(requests))
-            if spared == ZERO or not turns:
-                key = max([queue_key(self.cycle, queue, each) for each in requests])
-            else:
-                key = max([queue_key(self.cycle, queue, minus(each, spared)) for each in requests])
-                key = key._replace(over=False, share_now=-1)  # both depend on what the queue uses, not on the request
+            requests, less = list(dict.fromkeys(requests)), above if turns else by_leaf
+            less_requested = requests if less == ZERO else [minus(each, less) for each in requests]
+            key = max([queue_key(self.cycle, queue, each) for each in less_requested])
+            if turns and earliest:
+                key = key._replace(over=False, share_now=-1)
             turns.append(Turn(key, reduce(largest, requests)))
             below = queue
         return turns

@@ -40,19 +40,20 @@ _ANY: Triple = (inf, inf, inf)
 
 @dataclass(frozen=True)
 class VictimLosses:
-    """Pods that could be evicted: their leaf queue, [resource, pod] what it would lose, and [resource, pod] the block
-    that each belongs to: what all pods that go together count."""
+    """Pods that could be evicted: their gang and leaf queue, [resource, pod] what that would lose, and [resource, pod]
+    the block that each belongs to: what all pods that go together count."""
 
+    gangs: Rows
     queues: Rows
     losses: Column
     blocks: Column
 
     def take(self, which: Rows) -> VictimLosses:
-        return VictimLosses(self.queues[which], self.losses[:, which], self.blocks[:, which])
+        return VictimLosses(self.gangs[which], self.queues[which], self.losses[:, which], self.blocks[:, which])
 
     def only(self, mask: Mask) -> VictimLosses:
         """The same, where only some of them lose anything."""
-        return VictimLosses(self.queues, np.where(mask, self.losses, 0.0), np.where(mask, self.blocks, 0.0))
+        return VictimLosses(self.gangs, self.queues, np.where(mask, self.losses, 0.0), np.where(mask, self.blocks, 0.0))
 
 
 class ReclaimBound:
@@ -92,7 +93,7 @@ class ReclaimBound:
             here = np.flatnonzero(level == depth)
             if not len(here):
                 continue
-            some = queues[here], branch[here], victims.blocks[:, here]
+            some = (*self._turns(victims.take(here)), branch[here], victims.blocks[:, here])
             before = np.array([self._spared(taken, depth)]).T
             after[here], mask[here] = self._could_lose((depth, request), some, spared[:, here] + before)
             lost = np.where(after, losses, 0.0)
@@ -122,7 +123,7 @@ class ReclaimBound:
         """For a victim of a leaf queue that goes alone: the depth at which it competes, whether it is served after the
         gang, and what it must stay below then."""
         depth = int(self._levels[queue])
-        if self._turn_of(queue, depth).key < self._key(depth, ZERO):
+        if self._turn_of(queue, depth, self._position(queue)).key < self._key(depth, ZERO):
             return depth, False, ZERO
         return depth, True, self._bound_of_one((depth, request), int(self._branches[queue]), ZERO)
 
@@ -141,6 +142,7 @@ class ReclaimBound:
     def _judged_few(self, request: Triple, taken: VictimLosses, victims: VictimLosses) -> tuple[Mask, Mask]:
         """The same for victims that all go together, one by one."""
         queues, losses, blocks = victims.queues.tolist(), victims.losses.T.tolist(), victims.blocks.T.tolist()
+        positions = [self._position_of(leaf, gang) for leaf, gang in zip(queues, victims.gangs.tolist(), strict=True)]
         after, useful = [False] * len(queues), [False] * len(queues)
         lost = ZERO
         for depth in range(len(self._path)):
@@ -150,7 +152,7 @@ class ReclaimBound:
             spared = plus(lost, self._spared(taken, depth))
             ours = self._key(depth, spared)
             for at in here:
-                if self._turn_of(queues[at], depth).key < ours:
+                if self._turn_of(queues[at], depth, positions[at]).key < ours:
                     continue
                 most = self._bound_of_one((depth, request), int(self._branches[queues[at]]), spared)
                 after[at], useful[at] = True, self._lost_first(blocks[at], most)
@@ -158,21 +160,19 @@ class ReclaimBound:
         return np.array(after, dtype=bool), np.array(useful, dtype=bool)
 
     def _could_lose(
-        self, claim: tuple[int, Triple], some: tuple[Rows, Rows, Column], spared: Column
+        self, claim: tuple[int, Triple], some: tuple[Sequence[Sequence[Turn]], Rows, Rows, Column], spared: Column
     ) -> tuple[Mask, Mask]:
         """Which victims are served after the gang, and may be taken from, if its own branch loses so much."""
-        (depth, request), (queues, branch, blocks) = claim, some
-        mask = np.zeros(len(queues), dtype=bool)
-        after = mask.copy()
-        turns = [(leaf, self._turn_of(leaf, depth).key) for leaf in np.unique(queues).tolist()]
-        last = np.zeros(len(self._levels), dtype=bool)
+        (depth, request), (turns, of_turn, branch, blocks) = claim, some
+        mask = np.zeros(len(branch), dtype=bool)
+        after, keys = mask.copy(), [turn[depth - len(self._path)].key for turn in turns]
         steps = spared[GPU] if spared[GPU].any() else _rounded(spared[0])
         for step in np.unique(steps).tolist():
             alike = np.flatnonzero(steps == step)
             cpu, memory, gpus = spared[:, alike].max(axis=1).tolist()
             ours = self._key(depth, (cpu, memory, gpus))
-            last[[leaf for leaf, _ in turns]] = [not turn < ours for _, turn in turns]
-            alike = alike[last[queues[alike]]]
+            last = np.array([not key < ours for key in keys])
+            alike = alike[last[of_turn[alike]]]
             after[alike] = mask[alike] = True
             losers, of_loser = np.unique(branch[alike], return_inverse=True)
             bounds = [self._bound_of_one((depth, request), loser, (cpu, memory, gpus)) for loser in losers.tolist()]
@@ -209,7 +209,7 @@ class ReclaimBound:
         alone, most = np.zeros(len(nodes), dtype=bool), np.full_like(useful.losses, inf)
         for depth in np.unique(level).tolist():
             here = np.flatnonzero(level == depth)
-            some = useful.queues[here], branch[here], useful.blocks[:, here]
+            some = (*self._turns(useful.take(here)), branch[here], useful.blocks[:, here])
             before = np.array([self._spared(taken, depth)]).T.repeat(len(here), axis=1)
             alone[here] = self._could_lose((depth, request), some, before)[1]
             most[:, here] = self._most_left((depth, request), branch[here], useful.blocks[:, here], taken)
@@ -259,6 +259,40 @@ class ReclaimBound:
                     found[r] += min(sums[r], max(most[r] - SLACKS[r], 0.0))
             spared = _summed([loss for loss, level in zip(losses, levels, strict=True) if level <= depth])
         return triple(found)
+
+    def lost(self, victims: VictimLosses) -> Mask:
+        """Which of a few victims of whole gangs, in the order of victims, could lose their place if all of them go.
+
+        Of a leaf queue those come first that are served last: each is served when its queue still lacks what those
+        before it lose. Once that brings its branch before the gang, it stays, and so do all behind it.
+        """
+        level, found, spared = self._levels[victims.queues], np.ones(len(victims.queues), dtype=bool), ZERO
+        for depth in range(len(self._path)):
+            ours = self._key(depth, spared)
+            for branch in np.unique(self._branches[victims.queues[level == depth]]).tolist():
+                of_branch = np.flatnonzero((level == depth) & (self._branches[victims.queues] == branch))
+                leaves = np.unique(victims.queues[of_branch]).tolist()
+                for leaf in leaves:
+                    mine = of_branch[victims.queues[of_branch] == leaf]
+                    found[mine[self._first_to_stay((leaf, depth), leaves, victims.take(mine), ours) :]] = False
+            spared = _summed(victims.losses[:, level <= depth].T.tolist())
+        return found
+
+    def _first_to_stay(self, at: tuple[int, int], leaves: Sequence[int], victims: VictimLosses, ours: QueueKey) -> int:
+        """The first of the victims of a leaf queue that is served before the gang, if other leaf queues of its branch
+        lose something, too."""
+        leaf, depth = at
+        bystanders = [self._turns_of(each, self._position(each))[0].most for each in leaves if each != leaf]
+        others, blocks, gangs = reduce(largest, bystanders, ZERO), victims.blocks.T.tolist(), victims.gangs.tolist()
+        lost = _rounded_down(np.cumsum(victims.losses, axis=1)).T.tolist()
+
+        def stays(number: int) -> bool:
+            request = largest(triple(blocks[number]), others)
+            position = self._position_of(leaf, gangs[number])
+            turns = self._waiting.latest_turn(leaf, position, request, triple(lost[number]))
+            return turns[depth - len(self._path)].key < ours
+
+        return bisect_left(range(len(lost)), True, key=stays)
 
     def _growth(self, claim: tuple[int, Triple], some: tuple[Rows, Column, Column], spared: Triple) -> Column:
         """[resource, victim]: what each adds to what can be had of its branch, those before it included."""
@@ -377,7 +411,9 @@ class ReclaimBound:
         """The largest requests of those in a branch that may be popped before its victims."""
         known, key = self._known_turns(branch), (branch, "requests")
         if key not in known:
-            known[key] = reduce(largest, (self._turn_of(leaf, depth).most for leaf in self._leaves(branch)), ZERO)
+            known[key] = reduce(
+                largest, (self._turn_of(leaf, depth, self._position(leaf)).most for leaf in self._leaves(branch)), ZERO
+            )
         most: Triple = known[key]
         return most
 
@@ -390,15 +426,49 @@ class ReclaimBound:
         return self._pool.below(self._path[0]).get(branch, ())
 
     # --------------------------------------------------------------------------------------------------------- turns
-    def _turn_of(self, leaf: int, depth: int) -> Turn:
-        """When the last victim of a leaf queue is served at the latest: the more is lost, the sooner."""
-        of_root = self._known_turns(leaf)
-        turns: Sequence[Turn] | None = of_root.get(leaf)
+    def _turn_of(self, leaf: int, depth: int, position: int) -> Turn:
+        """When a victim of a leaf queue, behind so many of its pending gangs, is served at the latest: the more is
+        lost, the sooner."""
+        return self._turns_of(leaf, position)[depth - len(self._path)]
+
+    def _turns_of(self, leaf: int, position: int) -> Sequence[Turn]:
+        """The same in the leaf queue and in each of its ancestors."""
+        known = self._known_turns(leaf)
+        turns: Sequence[Turn] | None = known.get((leaf, position))
         if turns is None:
+            turns = known[leaf, position] = self._waiting.turn(leaf, position, ZERO)
+        return turns
+
+    def _turns(self, victims: VictimLosses) -> tuple[Sequence[Sequence[Turn]], Rows]:
+        """The different turns of victims, and which of them each has."""
+        positions = np.zeros(len(victims.queues), dtype=np.int64)
+        for leaf in np.unique(victims.queues).tolist():
+            if self._position(leaf):
+                mine = np.flatnonzero(victims.queues == leaf)
+                positions[mine] = [self._position_of(leaf, gang) for gang in victims.gangs[mine].tolist()]
+        kinds, of_kind = np.unique(np.stack((victims.queues, positions)), axis=1, return_inverse=True)
+        return [self._turns_of(leaf, position) for leaf, position in kinds.T.tolist()], of_kind.reshape(-1)
+
+    def _position(self, leaf: int) -> int:
+        """Behind how many of the pending gangs of a leaf queue its last victim is served."""
+        known = self._known_turns(leaf)
+        if leaf not in known:
             last = self._pool.last_key(leaf)
-            at = bisect_left(self._waiting.leaf(leaf).keys, last) if last is not None else 0
-            turns = of_root[leaf] = self._waiting.turn(leaf, at, ZERO)
-        return turns[depth - len(self._path)]
+            known[leaf] = bisect_left(self._waiting.leaf(leaf).keys, last) if last is not None else 0
+        position: int = known[leaf]
+        return position
+
+    def _position_of(self, leaf: int, gang: int) -> int:
+        """The same of one victim."""
+        last = self._position(leaf)
+        if not last:
+            return 0
+        known, key = self._known_turns(leaf), (gang, "position")
+        if key not in known:
+            lost = self._pool.lost_key(gang)
+            known[key] = last if lost is None else min(bisect_left(self._waiting.leaf(leaf).keys, lost), last)
+        position: int = known[key]
+        return position
 
     def _key(self, depth: int, spared: Triple) -> QueueKey:
         """The smallest key with which the gang can be popped from its ancestor at a depth, which loses so much."""
@@ -406,7 +476,7 @@ class ReclaimBound:
         if known is None:
             leaf, key = self._path[0], self.cycle.gang_key(self._gang)
             at = bisect_left(self._waiting.leaf(leaf).keys, key)
-            turns = self._waiting.turn(leaf, at, next_request(self.cycle, self._gang), spared)
+            turns = self._waiting.earliest_turn(leaf, at, next_request(self.cycle, self._gang), spared)
             known = self._keys[spared] = [turn.key for turn in turns]
         return known[depth]
 
@@ -433,3 +503,9 @@ def _rounded(amounts: Column) -> Column:
     """Amounts rounded up to steps of a sixteenth, so that few different ones have to be looked at."""
     step = np.exp2(np.floor(np.log2(np.maximum(amounts, 1e-6))) - 4)
     return np.asarray(np.ceil(amounts / step) * step)
+
+
+def _rounded_down(amounts: Column) -> Column:
+    """Amounts rounded down to steps of a sixteenth."""
+    step = np.exp2(np.floor(np.log2(np.maximum(amounts, 1e-6))) - 4)
+    return np.asarray(np.floor(amounts / step) * step)

@@ -248,7 +248,7 @@ def victims_of(cycle: Cycle, batches: Sequence[Batch]) -> VictimLosses:
     amounts = np.array(losses).reshape(-1, 3).T
     gangs = np.array([trial.gang[pod] for pod in pods], dtype=np.int64)
     queues = np.array([queue_of[gang] for gang in gangs.tolist()], dtype=np.int64)
-    return VictimLosses(queues, amounts, summed_by(gangs, amounts))
+    return VictimLosses(gangs, queues, amounts, summed_by(gangs, amounts))
 
 
 class Probe:
@@ -284,6 +284,12 @@ class Probe:
             every = np.ones(len(victims.queues), dtype=bool)
             return every, every
         return self.search.prospects.judge(self.request, self.taken, victims, nodes)
+
+    def lost(self, victims: VictimLosses) -> Mask:
+        """Which of a few victims could lose their place if all of them go."""
+        if self.search.prospects is None:
+            return np.ones(len(victims.queues), dtype=bool)
+        return self.search.prospects.lost(victims)
 
     def opening(self, leaving: Leaving) -> Mask:
         """After which pods a node is open to a single pod, if only those of one node go."""

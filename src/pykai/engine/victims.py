@@ -85,6 +85,7 @@ class VictimPool:
         self._scales: dict[int, Column] = {}
         self._reaches: dict[bytes, Mask] = {}
         self._last_keys: dict[int, tuple[Any, ...] | None] = {}
+        self._lost_keys: dict[int, tuple[Any, ...]] = {}
 
     @cached_property
     def _active(self) -> Mask:
@@ -321,6 +322,7 @@ class VictimPool:
             if not self._active[gang]:
                 continue
             self._last_keys.pop(int(self._queue[gang]), None)
+            self._lost_keys.pop(gang, None)
             left = evictable_in_order(self.cycle.trial, self.cycle.orders, gang)
             self._held[gang], self._active[gang] = len(left), bool(left)
             if not left:
@@ -412,15 +414,22 @@ class VictimPool:
     def _last_key(self, gangs: Rows) -> tuple[Any, ...] | None:
         if not len(gangs):
             return None
-        trial, gang = self.cycle.trial, int(gangs[0])
-        if not self.goes_whole[gangs].all():
-            return self.cycle.gang_key(gang)
-        mark = trial.mark()
-        for podset in self.cycle.snapshot.gangs.podsets(gang):
-            trial.journal.put(trial.active_allocated, podset, 0)
-        key = self.cycle.gang_key(gang)
-        trial.journal.undo_to(mark)
-        return key
+        gang = int(gangs[0])
+        return (self.lost_key(gang) if self.goes_whole[gangs].all() else None) or self.cycle.gang_key(gang)
+
+    def lost_key(self, gang: int) -> tuple[Any, ...] | None:
+        """The place, in the order of its queue, of a gang that has lost all its pods; None where it may lose a part."""
+        if not self.goes_whole[gang]:
+            return None
+        known = self._lost_keys.get(gang)
+        if known is None:
+            trial = self.cycle.trial
+            mark = trial.mark()
+            for podset in self.cycle.snapshot.gangs.podsets(gang):
+                trial.journal.put(trial.active_allocated, podset, 0)
+            known = self._lost_keys[gang] = self.cycle.gang_key(gang)
+            trial.journal.undo_to(mark)
+        return known
 
     @cached_property
     def _leaves(self) -> dict[int, Rows]:
