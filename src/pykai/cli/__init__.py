@@ -1,1 +1,1 @@
-"""Composition roots: the kai command and its components."""
+"""Composition roots: the `kai` command, its subcommands, and the components they assemble."""

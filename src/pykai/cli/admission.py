@@ -1,9 +1,9 @@
-"""The webhooks of a component, and `kai admission`, the component that serves those of pods and topologies.
+"""The webhook server of a component, and `kai admission`, the component that serves the pod and topology webhooks.
 
-A webhook server has a certificate, and a registration with the API server. Two ways. In an installation, the operator
-makes the certificate (it lies in a directory, from a Secret) and registers the webhooks. Outside of one (`kai local`, a
-developer's machine) the component does both itself: it keeps a certificate for the host under which the API server
-reaches it (a flag) and registers what it serves before it is ready.
+A webhook server needs a serving certificate and a webhook configuration. In an installation the operator issues the
+certificate into a Secret, which is mounted as a directory, and registers the webhooks. Elsewhere (`kai local`, a
+developer's machine) the component does both itself: with `--webhook-own-host` it issues a certificate for that host and
+registers its webhooks before it becomes ready.
 """
 
 from __future__ import annotations
@@ -59,14 +59,15 @@ REGISTRATIONS: Mapping[str, tuple[Resource, Register]] = {
     VALIDATE_QUEUE: (VALIDATING_WEBHOOK, lambda client, pods: rules.validating_queues(client)),
     VALIDATE_POD_GROUP: (VALIDATING_WEBHOOK, lambda client, pods: rules.validating_pod_groups(client)),
 }
-"""Which configuration each path is registered by; topologies and resizes are registered together with pods."""
+"""The webhook configuration for each path; that of pods also covers topologies and resizes."""
 
 
 @dataclass(frozen=True)
 class WebhookSettings:
-    """What is served, where, and with which files; port 0 picks a free one.
+    """The served paths, the listen address and the certificate directory; port 0 picks a free port.
 
-    `own_host`: the host under which the API server calls; certificate and registration are then this server's affair.
+    `own_host`: the host at which the API server reaches this server, which then manages its own certificate and
+    registration; if empty, the operator does.
     """
 
     paths: Sequence[str]
@@ -78,7 +79,7 @@ class WebhookSettings:
 
 
 class Webhooks:
-    """The server of one component; `run` serves until it is cancelled."""
+    """The webhook server of one component."""
 
     def __init__(self, api: Api, admission: AdmissionRules, settings: WebhookSettings) -> None:
         self._api = api
@@ -93,7 +94,7 @@ class Webhooks:
         self._server = WebhookServer(admission, listen)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Serve, and register where that is ours to do; `ready` is set when the API server knows where to call."""
+        """Serve until cancelled. With `own_host`, register the webhooks first; then set `ready`."""
         async with self._server:
             if self._settings.own_host:
                 await self._register(ca_bundle(self._settings.certificates))
@@ -107,7 +108,7 @@ class Webhooks:
             log.info("serving certificate made", why=reason, host=self._settings.own_host)
 
     async def _trust(self, bundle: bytes) -> None:
-        """Give the API server a new authority; at the start there is nothing to call yet."""
+        """Register the webhooks with a new CA bundle; before the server listens, `run` does that later."""
         if self._server.started:
             await self._register(bundle)
 
@@ -120,13 +121,13 @@ class Webhooks:
 
 
 def configurations(settings: WebhookSettings, client: rules.Client) -> list[tuple[Resource, rules.Configuration]]:
-    """The webhook configurations for what is served."""
+    """The webhook configurations for the served paths."""
     rows = [REGISTRATIONS[path] for path in settings.paths if path in REGISTRATIONS]
     return [(resource, make(client, settings.pods)) for resource, make in rows]
 
 
 async def put(api: Api, resource: Resource, wanted: rules.Configuration) -> None:
-    """Make a configuration what it should be, keeping what others added; no write where it is."""
+    """Create or update a webhook configuration and keep what other writers added; no write if it is up to date."""
     ref = resource.ref(wanted["metadata"]["name"])
     for _ in range(_TRIES):
         try:
@@ -148,7 +149,7 @@ async def put(api: Api, resource: Resource, wanted: rules.Configuration) -> None
 
 
 def covers(live: Any, wanted: Any) -> bool:
-    """Whether everything wanted is there; what the server or others added does not count."""
+    """Whether `live` contains everything in `wanted`; additional fields are ignored."""
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(key in live and covers(live[key], wanted[key]) for key in wanted)
     if isinstance(wanted, list):
@@ -158,19 +159,20 @@ def covers(live: Any, wanted: Any) -> bool:
 
 
 def watched_queues(watches: InformerFactory) -> Callable[[], Mapping[str, Any]]:
-    """The queues there are, as the rules for queues read them."""
+    """A function that returns the queues by name, unstructured, as the queue webhook reads them."""
     view: UnstructuredView[str] = UnstructuredView(watches.of(QUEUE, kinds.Queue), lambda name: ("", name))
     return lambda: view
 
 
 def watched_priority_classes(watches: InformerFactory) -> Callable[[], Collection[str]]:
-    """The names of the priority classes there are."""
+    """A function that returns the names of the priority classes."""
     watch = watches.of(PRIORITY_CLASS, kinds.PriorityClass)
     return lambda: [name for (_, name), _ in watch.items()]
 
 
 async def quota_facts(api: Api, pod: Mapping[str, Any]) -> QuotaFacts:
-    """What the resize of a pod is judged against; whatever is not known, or cannot be read, refuses nothing."""
+    """The pod group and queues that a resize of the pod is validated against; if they cannot be read, none: the resize
+    is then admitted."""
     metadata = pod.get("metadata") or {}
     name = (metadata.get("annotations") or {}).get(names.POD_GROUP_ANNOTATION) or ""
     try:
@@ -184,7 +186,7 @@ async def quota_facts(api: Api, pod: Mapping[str, Any]) -> QuotaFacts:
 
 
 async def _with_ancestors(api: Api, name: str) -> list[Object]:
-    """A queue and all above it; none where one of them does not exist."""
+    """A queue and its ancestors; empty if one of them does not exist."""
     found: dict[str, Object] = {}
     while name and name not in found:
         try:
@@ -196,7 +198,7 @@ async def _with_ancestors(api: Api, name: str) -> list[Object]:
 
 
 async def _non_preemptible(api: Api, group: Object, pod: str) -> bool:
-    """Whether the pod counts as non-preemptible: by its group, or as one of those that a group keeps."""
+    """Whether the pod is non-preemptible: by its group, or as a core pod of a semi-preemptible group."""
     spec, status = group.get("spec") or {}, group.get("status") or {}
     stated = spec.get("preemptibility") or ""
     if stated == SEMI_PREEMPTIBLE:
@@ -225,7 +227,7 @@ WEBHOOK = (
 def webhook_settings(
     given: Mapping[str, Any], paths: Sequence[str], pods: rules.PodSelection | None = None
 ) -> WebhookSettings:
-    """What the flags say about serving these paths."""
+    """The settings in the flags for a server of these paths."""
     return WebhookSettings(
         paths,
         pods or rules.PodSelection(),
@@ -265,7 +267,7 @@ FLAGS = (
 
 
 def pod_settings(given: dict[str, Any]) -> PodSettings:
-    """The switches that the flags describe."""
+    """The settings of the pod webhooks in the flags."""
     return PodSettings(
         scheduler_name=given["scheduler_name"],
         gpu_sharing=given["gpu_sharing_enabled"] or given["gpu_sharing_mode"] in BY_CONFIG_MAP,

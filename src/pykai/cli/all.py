@@ -1,7 +1,7 @@
-"""`kai all`: every component in one process, on one connection and one set of watches, for small clusters.
+"""`kai all`: every component in one process with one client and shared informers, for small clusters.
 
-A component here is what its own command composes, with one difference: none asks the API server for a part of a kind,
-because the watches are shared and the scheduler needs all of it.
+Each component is composed as by its own command, except that no informer has a selector: the informers are shared, and
+the scheduler needs every object.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ from pykai.scheduler.writer_context import Colocated
 
 LEASE = "kai-all"
 AT_ONCE = 32
-"""How many objects a component that pods wait for works on at once: it waits for the API server most of the time."""
+"""Workers of the binder and the pod grouper, which pods wait for: a worker mostly waits for the API server."""
 UNHURRIED = frozenset({POD_GROUP.plural})
-"""What is created after the binds it is about: the scheduler of this process knows it before it is written."""
+"""Kinds whose creation yields to binds: the scheduler in this process knows these objects before they are written."""
 PATHS = (*PODS, *QUEUES, *POD_GROUPS)
 FLAGS = (
     Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are scheduled (spec.schedulerName)."),
@@ -95,7 +95,7 @@ FLAGS = (
 
 @dataclass(frozen=True)
 class AllSettings:
-    """The settings of every component; `scaling` and `webhook` None: without them."""
+    """The settings of every component; without node scale adjuster or webhooks if `scaling` or `webhook` is None."""
 
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     binder: BinderSettings = field(default_factory=BinderSettings)
@@ -106,11 +106,11 @@ class AllSettings:
     pods: PodSettings = field(default_factory=PodSettings)
     webhook: WebhookSettings | None = None
     always_requests: bool = False
-    """Whether plain pods take a BindRequest, too (docs/adr/0009)."""
+    """Whether plain pods are bound through a BindRequest as well (docs/adr/0009)."""
 
 
 def compose(settings: AllSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
-    """All components as one."""
+    """All components as one composition."""
     options = replace(settings.scheduler.options, selective=False)
     binds = binder.make(settings.binder, api, watches, work)
     expected = ExpectedGroups()
@@ -147,7 +147,7 @@ def _joined(compositions: Sequence[Composition]) -> Composition:
 
 
 def settings_for(scheduler_name: str, pods: PodSettings, webhook: WebhookSettings | None) -> AllSettings:
-    """Usual settings for a scheduler of this name, with these rules for pods."""
+    """Default settings for a scheduler of this name, with these settings of the pod webhooks."""
     usual = SchedulerSettings()
     params = replace(usual.options.params, scheduler_name=scheduler_name)
     return AllSettings(
@@ -173,14 +173,14 @@ def in_sharing_mode(settings: AllSettings, mode: str) -> AllSettings:
         binder=replace(settings.binder, plugins=plugins),
         pods=replace(
             settings.pods.in_mode(mode),
-            # Devices are written with the bind, which no webhook sees: whoever writes them otherwise is not the binder.
+            # The binder writes devices in the binding, which no webhook sees; any other write of them is rejected.
             binder_account=f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:binder" if fractions else "",
         ),
     )
 
 
 def settings_of(given: dict[str, Any]) -> AllSettings:
-    """The settings that the flags describe; what is wrong is refused with the flag's name."""
+    """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
     name = given["scheduler_name"]
     pods = PodSettings(
         name,

@@ -1,4 +1,4 @@
-"""`kai binder`: carries out bind requests and reserves shared GPUs."""
+"""`kai binder`: binds pods as BindRequests say and reserves shared GPUs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _Resources(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def settings_of(given: Mapping[str, Any]) -> BinderSettings:
-    """The settings that the flags describe; what is wrong is refused with the flag's name."""
+    """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
     return BinderSettings(
         rules=BindRules(given["scheduler_name"], _seconds(given, "resource-reservation-allocation-timeout")),
         reservations=_template(given),
@@ -95,7 +95,7 @@ def _seconds(given: Mapping[str, Any], flag: str) -> float:
 
 
 def _resources(given: Mapping[str, Any], flag: str) -> dict[str, Any]:
-    """Requests and limits; what no container could have is refused here, not by the API server pod after pod."""
+    """Requests and limits, validated here: otherwise the API server would reject every reservation pod."""
     found = _object(given, flag)
     try:
         asked = converted(found, _Resources)
@@ -132,7 +132,7 @@ def _plugins(text: str) -> Mapping[str, Plugin]:
 
 
 def make(settings: BinderSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Binder:
-    """A binder."""
+    """A binder with its metrics."""
     meters = {name: work.meter(name) for name in ("bindrequest", "reservation")}
     return Binder(api, watches, settings, meters)
 

@@ -1,7 +1,7 @@
-"""What every component does around its work: log, connect, serve its pages, be elected, end on a signal.
+"""The process of a component: logging, API client, metrics and health endpoints, leader election, shutdown on a signal.
 
-A component is a list of parts that share one connection and one set of watches. The process ends with an error when a
-part ends, whichever: half a component is worse than a restart.
+A component is a list of parts that share one API client and one informer factory. If any part ends, the process ends
+with an error: a restart is better than a component that runs in part.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from pykai.observe.metrics import WorkMetrics
 log = structlog.get_logger("component")
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 COLLECTED_AFTER = (10_000, 20, 20)
-"""Objects after which garbage is looked for: what a watch brings lives long and is in no circle."""
+"""Thresholds of the garbage collector: objects from watches live long and form no reference cycles."""
 _LEVELS = {"debug": 5, "info": 3, "warn": 1, "error": 1, "panic": 1}
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of work: `run(ready)` works until cancelled and sets `ready` once it does its job.
+    """A part of a component: `run(ready)` runs until cancelled and sets `ready` once it works.
 
-    `elected`: where replicas are elected, only the leader runs it.
+    `elected`: with leader election, only the leader runs it.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Composition:
-    """The parts of a component and what it shows beside the usual pages."""
+    """The parts of a component, and the metrics and pages it serves beside the common ones."""
 
     parts: Sequence[Part]
     metrics: Sequence[Callable[[], bytes]] = ()
@@ -67,7 +67,8 @@ Compose = Callable[[Api, InformerFactory, WorkMetrics], Composition]
 
 @dataclass(frozen=True)
 class Process:
-    """What is common to all components; `lease` empty: no election; `namespace` of the lease, empty: our own."""
+    """The settings common to all components. `lease`: no leader election if empty; `namespace`: that of the lease, by
+    default the component's own."""
 
     name: str
     client: ClientSettings = ClientSettings()
@@ -79,7 +80,7 @@ class Process:
 
 
 def process_of(name: str, given: Mapping[str, Any], lease: str = "") -> Process:
-    """The common settings among a command's flags, with logging set up as they ask."""
+    """The common settings in a command's flags; also configures logging."""
     set_up_logs(given)
     usual = Process(name)
     return Process(
@@ -93,7 +94,7 @@ def process_of(name: str, given: Mapping[str, Any], lease: str = "") -> Process:
 
 
 def set_up_logs(given: Mapping[str, Any]) -> None:
-    """Logging as the zap flags ask; refuses values it does not know."""
+    """Configure logging by the zap flags; an unknown value is a click.BadParameter."""
     encoder = given.get("zap_encoder") or ("console" if given.get("zap_devel", True) else "json")
     if encoder not in ("console", "json"):
         raise click.BadParameter(f"{encoder!r} is neither console nor json", param_hint="--zap-encoder")
@@ -105,7 +106,7 @@ def set_up_logs(given: Mapping[str, Any]) -> None:
 
 
 def run_component(process: Process, compose: Compose) -> None:
-    """Run a component until SIGINT or SIGTERM; whatever ends it otherwise is an error of the command."""
+    """Run a component until SIGINT or SIGTERM; any other end is an error of the command."""
     gc.set_threshold(*COLLECTED_AFTER)
     with reported_errors():
         asyncio.run(_until_signal(process, compose))
@@ -113,7 +114,7 @@ def run_component(process: Process, compose: Compose) -> None:
 
 @contextmanager
 def reported_errors() -> Iterator[None]:
-    """Turn what a user can mend into one line."""
+    """Report errors that a user can fix (access, addresses, leadership, files) as one line without a traceback."""
     try:
         yield
     except (ApiError, CredentialsError, AddressError, LeadershipLost, OSError) as error:
@@ -151,7 +152,7 @@ async def live(
     election: Election | None = None,
     all_ready: asyncio.Event | None = None,
 ) -> None:
-    """Run a component on a connection until cancelled; raises what ended it. `all_ready` is set once every part is."""
+    """Run a component until cancelled; an error that ends it is raised. `all_ready` is set once every part is ready."""
     watches, work = InformerFactory(api), WorkMetrics()
     composed = compose(api, watches, work)
     ready = {part.name: asyncio.Event() for part in composed.parts}
@@ -185,12 +186,12 @@ async def _announce(awaited: Sequence[asyncio.Event], all_ready: asyncio.Event) 
 def pages_by_address(
     process: Process, pages: Mapping[str, Maker], health: Mapping[str, Maker]
 ) -> dict[str, dict[str, Maker]]:
-    """Which pages are served where; health is shown beside the metrics too, and one address may have both."""
+    """The pages by listen address: health pages are served beside the metrics too, and both addresses may be equal."""
     return {process.health_address: dict(health), process.metrics_address: {**health, **pages}}
 
 
 async def _together(jobs: Sequence[Coroutine[Any, Any, Any]]) -> None:
-    """Run jobs until the first ends; what it raised is raised, an end without an error is one."""
+    """Run jobs until the first ends, and cancel the others; its error is raised, and ending without one is an error."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -204,23 +205,24 @@ async def _together(jobs: Sequence[Coroutine[Any, Any, Any]]) -> None:
 
 
 def own_host() -> str:
-    """The one address this process has to listen on, if the environment names one; empty: any.
+    """The address to listen on, from KAI_LISTEN_HOST; empty: all interfaces.
 
-    Processes that share a machine but not their ports have it, such as the pods of a local cluster.
+    The pods of a local cluster set it: they share a machine, and each has an address of its own.
     """
     return os.environ.get("KAI_LISTEN_HOST", "")
 
 
 def on_own_host(address: str) -> str:
-    """An address to listen on; one without a host is on our own."""
+    """The listen address, completed with `own_host` if it names no host."""
     return f"{own_host()}{address}" if address.startswith(":") else address
 
 
 def identity() -> str:
-    """The identity of this replica in elections: the pod's name comes first, as the operator reads it."""
+    """The holder identity of this replica in leader election; it starts with the pod's name, which the operator
+    reads."""
     return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
 
 
 def own_namespace() -> str:
-    """The namespace this process runs in: from the environment, else the system's."""
+    """The namespace this process runs in: from the environment, by default the system namespace."""
     return os.environ.get("POD_NAMESPACE") or os.environ.get("NAMESPACE") or names.SYSTEM_NAMESPACE

@@ -1,4 +1,4 @@
-"""`kai dashboard`: its pages live with the rights of the caller, of a snapshot file, or for all users of a cluster."""
+"""`kai dashboard`: serves the dashboard of a live cluster or a snapshot file, to the caller or to all users."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def dashboard(
 ) -> None:
     """Serve the dashboard until Ctrl-C: queues, devices, what waits and why, evictions, what-if.
 
-    It reads and never writes. By hand it answers on loopback only, to whoever has the address it prints. With
-    --in-cluster every user signs in, and sees what the API server lets that user list; the rest is part of totals.
+    The dashboard is read-only. Started by hand it listens on loopback only and requires the token in the address it
+    prints. With --in-cluster every user signs in and sees what the API server lets that user list; other objects only
+    count in totals.
     """
     source = source_of(options)
     if in_cluster and source.snapshot:
@@ -69,7 +70,7 @@ def dashboard(
 
 
 async def serve_by_hand(board: Board, port: int, beside: Awaitable[None] | None = None) -> None:
-    """Answer on loopback until a signal, or until what runs beside it ends."""
+    """Serve on loopback until a signal, or until `beside` ends."""
     gate = ByHand()
     async with serving(Dashboard(board, gate), LOOPBACK, port) as found:
         click.echo(f"http://{LOOPBACK}:{found}/?token={gate.secret}")

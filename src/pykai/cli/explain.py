@@ -57,7 +57,7 @@ def _found(state: Decided, target: str, namespace: str) -> Sequence[Key]:
 
 
 def lines(found: Explanation) -> Iterator[str]:
-    """An explanation as text; what it waits for first."""
+    """An explanation as lines of text, the reason first."""
     word = ", created" if found.state == why.STARTS else " since"
     since = f"{word} {found.since}" if found.since else ""
     pods = ", ".join(f"{count} {name}" for name, count in found.pods.items()) or "no pods"
@@ -99,7 +99,7 @@ def _remedy_lines(found: Explanation) -> Iterator[str]:
 
 
 def _figures(allocated: Amounts, quota: Amounts, fair: Amounts, limit: Amounts) -> str:
-    """GPUs of a queue, or its CPU where it uses and is given no GPUs."""
+    """The GPU amounts of a queue, or its CPU amounts if it has none of GPUs."""
     gpus = any(each.gpus for each in (allocated, quota, fair, limit))
     scale, unit = (1.0, "GPUs") if gpus else (_MILLI, "cores")
     values = [each.gpus if gpus else each.cpu for each in (allocated, quota, fair, limit)]

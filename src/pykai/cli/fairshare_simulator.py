@@ -1,4 +1,4 @@
-"""`kai fairshare-simulator`: a server that divides a cluster among the queues of a request; for pages and scripts."""
+"""`kai fairshare-simulator`: an HTTP server that computes the fair shares of the queues in a request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = structlog.get_logger("fairshare-simulator")
 
 
 def simulator(cors: bool) -> web.Application:
-    """POST /simulate; `cors`: answers may be read by pages of other origins."""
+    """The application that answers POST /simulate; `cors`: with CORS headers for any origin."""
     headers = CORS if cors else {}
 
     async def simulate(request: web.Request) -> web.Response:

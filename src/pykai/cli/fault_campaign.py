@@ -1,4 +1,4 @@
-"""`kai simulate --faults`: run histories by seed, each in a process of its own, and report violations."""
+"""`kai simulate --faults`: runs random histories with faults by seed, one process each, and reports violations."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from pykai.simulate.faults.worlds import World
 
 
 class Seeds(click.ParamType[range]):
-    """A seed, or the first and the last of several."""
+    """A seed such as 7, or a range of seeds such as 1-100."""
 
     name = "seeds"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> range:
-        """The seeds as a range."""
+        """Parse the option."""
         first, dash, last = str(value).partition("-")
         if not first.isdigit() or (dash and not last.isdigit()) or int(last or first) < int(first):
             self.fail(f"{value!r} is neither a seed nor a range of seeds such as 1-100", param, ctx)
@@ -52,8 +52,10 @@ def deployed(chosen: World) -> SimulatedProduct:
 
 
 def play_faults(seeds: range) -> None:
-    """Run the histories of seeds; a violation is shown, with the shortest history that has it if it was the only seed,
-    and ends the command with code 1."""
+    """Run the histories of these seeds and exit with code 1 if one has a violation.
+
+    For a single seed, also print the shortest history that has the violation.
+    """
     if len(seeds) == 1:
         outcome = play(seeds[0], deployed)
         _tell(outcome)
@@ -62,7 +64,7 @@ def play_faults(seeds: range) -> None:
             sys.exit(1)
         return
     played, failed, counts, cpu = 0, list[int](), Counter[str](), 0.0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # An interrupted campaign prints its figures, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # An interrupted campaign prints its totals, too.
     try:
         for outcome in _each(seeds):
             _tell(outcome)
@@ -83,10 +85,10 @@ def play_faults(seeds: range) -> None:
 
 
 def _each(seeds: range) -> Iterator[Outcome]:
-    """The outcomes as they come, from as many processes at a time as there are processors."""
+    """The outcomes in order of completion, from one worker process per processor."""
     warm_up(deployed)
     gc.collect()
-    gc.freeze()  # What all histories share is neither collected nor copied in their processes.
+    gc.freeze()  # Shared objects are neither collected nor copied in the forked processes.
     workers = int(os.environ.get("KAI_FAULTS_WORKERS") or os.cpu_count() or 1)
     context = multiprocessing.get_context("fork")
     with context.Pool(min(workers, len(seeds)), _uninterrupted, maxtasksperchild=1) as pool:
@@ -94,14 +96,14 @@ def _each(seeds: range) -> Iterator[Outcome]:
 
 
 def _uninterrupted() -> None:
-    """Leave interruptions to the process of the campaign, which ends this one."""
+    """Ignore SIGINT in a worker: the campaign's process handles it and ends the workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _played(seed: int) -> Outcome:
     outcome = play(seed, deployed)
-    outcome.events, outcome.cpu = [], time.process_time()  # The process is of this history alone.
+    outcome.events, outcome.cpu = [], time.process_time()  # This process runs one history only.
     return outcome
 
 

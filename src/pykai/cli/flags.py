@@ -1,11 +1,10 @@
-"""Flags of components as tables: one row per flag, from which the command line, its help and its checks are made.
+"""Flags of components as tables: each row declares a flag's name, default, help and validation.
 
-The names and defaults are those users of KAI have in their charts and scripts, and they are written as those programs
-take them: `--leader-elect`, `--leader-elect=false`, `--qps=50`. A flag that means nothing to this program is accepted,
-because scripts contain it, and its use is answered with a line in the log that says so.
+Names, defaults and syntax (`--leader-elect`, `--leader-elect=false`, `--qps=50`) are those of KAI's components, so that
+charts and scripts keep working. A flag of KAI that has no effect here is accepted, and its use is logged.
 
-A check says what is wrong with a value that has the flag's type, and nothing where it is well. The operator makes the
-same checks before it starts a component, so a wrong value never stops what runs.
+A check takes a value of the flag's type and returns an error message, empty if the value is valid. The operator runs
+the same checks before it deploys a component, so an invalid value never takes down a running one.
 """
 
 from __future__ import annotations
@@ -29,42 +28,42 @@ _LARGEST_PORT = 65535
 
 
 class InputError(click.ClickException):
-    """The input of a command is wrong."""
+    """The input of a command is invalid: exit code 2."""
 
     exit_code = 2
 
 
 def anything(_: Any) -> str:
-    """No check."""
+    """Accept every value."""
     return ""
 
 
 def number(value: float) -> str:
-    """A number one can count with."""
+    """Accept finite numbers."""
     return "" if math.isfinite(value) else f"{value} is not a number to count with"
 
 
 def no_nan(ctx: click.Context, param: click.Parameter, value: float) -> float:
-    """The value of an option with a range, which nan passes because it compares with nothing."""
+    """Callback of a float option with a range: reject nan, which passes click's range check."""
     if math.isnan(value):
         raise click.BadParameter("nan is not a number to count with")
     return value
 
 
 def at_least(least: float) -> Check:
-    """A number that is not smaller."""
+    """A check that accepts finite numbers of at least `least`."""
     return lambda value: number(value) or ("" if value >= least else f"must be at least {least:g}, not {value:g}")
 
 
 def time_at_least(least: float) -> Check:
-    """A duration of at least so many seconds."""
+    """A check that accepts durations of at least this many seconds."""
     return lambda text: (
         _time_wrong(text) or ("" if units.parse_duration(text) >= least else f"must be at least {least:g}s")
     )
 
 
 def time_above(bound: float) -> Check:
-    """A duration of more than so many seconds."""
+    """A check that accepts durations longer than this many seconds."""
     return lambda text: (
         _time_wrong(text) or ("" if units.parse_duration(text) > bound else f"must be longer than {bound:g}s")
     )
@@ -79,12 +78,12 @@ def _time_wrong(text: str) -> str:
 
 
 def port(value: int) -> str:
-    """A port to listen on; 0 is a free one."""
+    """Accept a port to listen on; 0 picks a free port."""
     return "" if 0 <= value <= _LARGEST_PORT else f"{value} is not a port (0 to {_LARGEST_PORT})"
 
 
 def address(text: str) -> str:
-    """Where to listen."""
+    """Accept a listen address such as `:8080`."""
     from pykai.observe.http import AddressError, address_of  # not every command with flags listens
 
     try:
@@ -95,14 +94,14 @@ def address(text: str) -> str:
 
 
 def metric_prefix(text: str) -> str:
-    """The beginning of metrics' names."""
+    """Accept a prefix of metric names."""
     if not text or _METRIC_PREFIX.fullmatch(text):
         return ""
     return f"{text!r} cannot begin the name of a metric (letters, digits and _, no digit first)"
 
 
 def metric_labels(names: Mapping[str, str], taken: tuple[str, ...]) -> str:
-    """Labels of metrics, each for one thing; `taken`: those there are already."""
+    """Check the values of the map as metric labels: valid, distinct, and none of `taken`."""
     for at, name in enumerate(names.values()):
         if not _METRIC_LABEL.fullmatch(name):
             return f"{name!r} is not a label of a metric (letters, digits and _, no digit first)"
@@ -113,10 +112,10 @@ def metric_labels(names: Mapping[str, str], taken: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag; the type of its value is that of its default.
+    """One flag; its type is that of its default.
 
-    `unset`: whether it was given matters, and None is passed when it was not. `ineffective` says why it does nothing.
-    `one_dash`: it may be written `-name` as well. `check` says what is wrong with a value that has the type.
+    `unset`: the value is None if the flag was not given. `ineffective`: why the flag has no effect. `one_dash`: the
+    flag may be written `-name` as well. `check`: validates a value.
     """
 
     name: str
@@ -129,7 +128,7 @@ class Flag:
 
     @property
     def parameter(self) -> str:
-        """The name of the Python parameter."""
+        """The name of the command's Python parameter."""
         return self.name.replace("-", "_")
 
     def option(self) -> Callable[[F], F]:
@@ -152,7 +151,7 @@ class Flag:
 
 
 def takes(*tables: Iterable[Flag]) -> Callable[[F], F]:
-    """A decorator: the command takes the flags of these tables, in this order; a name in two tables is an error."""
+    """A decorator that adds the flags of these tables to a command, in this order; duplicate names are an error."""
     flags = [flag for table in tables for flag in table]
     names = [flag.name for flag in flags]
     twice = {name for name in names if names.count(name) > 1}
@@ -168,8 +167,8 @@ def takes(*tables: Iterable[Flag]) -> Callable[[F], F]:
 
 
 def warn_ineffective(flags: Iterable[Flag], given: Mapping[str, Any]) -> None:
-    """Say in the log which of the given flags do nothing, and why."""
-    import structlog  # costs more than all flags together, and help needs none of it
+    """Log a warning for each given flag that has no effect."""
+    import structlog  # slow to import, and --help does not need it
 
     log = structlog.get_logger("flags")
     for flag in flags:
@@ -178,7 +177,7 @@ def warn_ineffective(flags: Iterable[Flag], given: Mapping[str, Any]) -> None:
 
 
 def pairs(text: str, flag: str) -> dict[str, str]:
-    """`k=v,k2=v2` as a map; a part without `=` is refused, naming the flag."""
+    """Parse `k=v,k2=v2`; a part without `=` is a click.BadParameter that names the flag."""
     found: dict[str, str] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         key, equals, value = part.partition("=")
@@ -189,7 +188,7 @@ def pairs(text: str, flag: str) -> dict[str, str]:
 
 
 def client(burst: int) -> tuple[Flag, ...]:
-    """How the API server is reached, and how often unless the flags say otherwise."""
+    """The flags of the API client: kubeconfig and rate limits."""
     return (
         Flag(
             "kubeconfig", "", "Path of a kubeconfig; without it $KUBECONFIG, the pod's service account, ~/.kube/config."
@@ -203,7 +202,7 @@ CLIENT = client(burst=300)
 
 
 def sharing_mode(text: str) -> str:
-    """A GPU sharing mode, or none."""
+    """Accept a GPU sharing mode, or an empty text."""
     known = ", ".join(names.SHARING_MODES)
     return "" if text in ("", *names.SHARING_MODES) else f"{text!r} is no GPU sharing mode; known are {known}"
 
@@ -215,7 +214,7 @@ SHARING_MODE = Flag(
     check=sharing_mode,
 )
 BY_CONFIG_MAP = (names.NON_MEMORY_ENFORCED, names.HAMI_CORE)
-"""Modes in which containers learn their devices from ConfigMaps."""
+"""Modes in which containers read their devices from ConfigMaps."""
 LOGS = (
     Flag("zap-devel", True, "Log for people; false logs JSON."),
     Flag("zap-log-level", "", "Least level to log: debug, info, error, or a number (larger is more).", unset=True),

@@ -1,8 +1,8 @@
-"""`kai upgrade`, and what a cluster needs before components can work: definitions, namespaces, classes, default queues.
+"""`kai upgrade`, and the objects components need: CRDs, namespaces, service accounts, priority classes, default queues.
 
-A chart does this in an installation; `kai local` and `kai all --install` do it here, with the same objects. Definitions
-are applied, so that an upgrade brings new fields; everything else is made once and then belongs to the administrator.
-The chart runs `kai upgrade` before every upgrade.
+The chart creates them in an installation; `kai local` and `kai all --install` create the same objects here. CRDs are
+applied, so that an upgrade adds new fields; everything else is created once and then belongs to the administrator. The
+chart runs `kai upgrade` before every upgrade.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = structlog.get_logger("install")
 
 
 def objects() -> list[tuple[Resource, Object]]:
-    """Everything but the definitions, in the order of creation."""
+    """All objects but the CRDs, in the order of creation."""
     spaces = (names.SYSTEM_NAMESPACE, names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
     accounts = ((names.RESERVATION_NAMESPACE, names.RESERVATION_APP), (names.SCALING_NAMESPACE, names.SCALING_APP))
     return [
@@ -57,7 +57,7 @@ def _queue(name: str, **spec: Any) -> Object:
 
 
 async def install(api: Api) -> None:
-    """Make everything that is missing; returns when the definitions are in force."""
+    """Apply the CRDs, wait until they are established, and create all missing objects."""
     await define(api, manifests())
     for resource, body in objects():
         await _created(api, resource, body)
@@ -65,7 +65,7 @@ async def install(api: Api) -> None:
 
 
 async def _created(api: Api, resource: Resource, body: Object) -> None:
-    """Create what is not there. A webhook of ours that is not up yet would refuse even what is there already."""
+    """Create an object unless it exists: a get comes first, because a create fails while our webhook is not serving."""
     metadata = body["metadata"]
     try:
         await api.get(resource.ref(metadata["name"], metadata.get("namespace", "")), Object)
@@ -91,7 +91,7 @@ async def _run(given: dict[str, Any]) -> None:
 @click.command("upgrade")
 @takes(FLAGS, CLIENT, LOGS)
 def upgrade(**given: Any) -> None:
-    """Apply the definitions of this version; take over topologies of Kueue."""
+    """Apply the CRDs of this version and copy topologies of Kueue."""
     set_up_logs(given)
     warn_ineffective(LOGS, given)
     with reported_errors():

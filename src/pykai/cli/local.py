@@ -1,8 +1,8 @@
 """`kai local`: a real control plane with hollow GPU nodes and every pykai component, on this machine.
 
-`up` starts a process that owns the cluster (`run`, detached) and returns when it can be used; `down` ends it. Both ways
-run the same code. What runs on the cluster is `local_cluster.py`, imported by the owner only: help and status of
-clusters need none of it.
+`run` owns a cluster in the foreground; `up` starts `run` as a detached process and returns when the cluster is ready;
+`down` ends it. `local_cluster.py` composes what runs on the cluster. Only the owner imports it, so that help and
+`status` stay fast.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class LocalOptions(msgspec.Struct, frozen=True):
                 raise FieldError("--operators", f"there is no {each!r}; there are {', '.join(OPERATORS)}")
 
     def chosen_operators(self) -> list[str]:
-        """The operators to run, each once."""
+        """The operators to run, without duplicates."""
         return list(dict.fromkeys(each.strip() for each in self.operators.split(",") if each.strip()))
 
     def arguments(self) -> list[str]:
-        """The order as options of the command line."""
+        """These options as command-line arguments."""
         given = msgspec.structs.asdict(self)
         if self.nodes_file:
             given = {name: value for name, value in given.items() if name not in _NODE_OPTIONS}
@@ -75,7 +75,7 @@ class LocalOptions(msgspec.Struct, frozen=True):
         return [f"--{flag}" if value is True else f"--{flag}={value}" for flag, value in flags.items()]
 
     def shapes(self) -> list[NodeShape]:
-        """The hollow nodes it asks for; FieldError names what is wrong."""
+        """The hollow nodes to run; FieldError names an invalid option."""
         if self.nodes_file:
             return read_shapes(Path(self.nodes_file))
         gpus = GpuShape(self.gpus, self.gpu_memory, self.gpu_product, self.time_slices) if self.gpus else None
@@ -123,7 +123,7 @@ _ORDER_OPTIONS = (
 
 
 def order_of(options: dict[str, Any]) -> LocalOptions:
-    """The order of a command's options; those that describe nodes do not go with a file that does."""
+    """The options of `up` or `run`; --nodes-file and options that describe nodes exclude each other."""
     context = click.get_current_context()
     typed = [name for name in _NODE_OPTIONS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if options["nodes_file"] and typed:
@@ -132,7 +132,7 @@ def order_of(options: dict[str, Any]) -> LocalOptions:
 
 
 def takes_order(command: Callable[..., None]) -> Callable[..., None]:
-    """A decorator: the command takes the options of an order."""
+    """A decorator that adds these options to a command."""
     for option in reversed(_ORDER_OPTIONS):
         command = option(command)
     return command
@@ -145,7 +145,7 @@ def _plan(order: LocalOptions) -> ClusterPlan:
     from pykai.local.session import ClusterPlan
 
     wanted = order.chosen_operators()
-    autoscaled = AUTOSCALER in wanted  # Kubernetes' scheduler places the pods that stand for shares of a GPU
+    autoscaled = AUTOSCALER in wanted  # scaling pods, which represent waiting GPU shares, need kube-scheduler
     chosen = local_cluster.chosen(order.gpu_sharing_mode, autoscaled)
     product = (local_cluster.PODS_ONLY,) if order.bare else chosen
     operators = [component(name, _operator_binary(name)) for name in wanted]
@@ -172,7 +172,7 @@ def _reported_errors() -> Iterator[None]:
 
 @contextmanager
 def _build_display(what: str) -> Iterator[build.Watcher]:
-    """A progress bar on a terminal, a line now and then elsewhere."""
+    """A progress bar on a terminal, occasional lines elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -263,7 +263,7 @@ def _start_owner(order: LocalOptions) -> clusters.ClusterRecord:
 
 
 def _await_owner(name: str, pid: int) -> clusters.ClusterRecord | None:
-    """The owner's record once it is ready or has failed; None if it is neither in time."""
+    """The cluster's record once it is ready or failed; None on timeout."""
     owner = identify(pid)
     try:
         return clusters.await_phase(name, owner, UP_SECONDS) if owner else None
@@ -281,7 +281,7 @@ def _show_ready(record: clusters.ClusterRecord) -> None:
 @NAME
 @click.option("--all", "every", is_flag=True, help="All your local clusters.")
 def down(name: str, every: bool) -> None:
-    """Stop a cluster and remove everything it left."""
+    """Stop a cluster and remove all its files."""
     with _reported_errors():
         for each in [record.name for record in clusters.records()] if every else [name]:
             gone = clusters.down(each)
@@ -289,16 +289,16 @@ def down(name: str, every: bool) -> None:
 
 
 _WORDS_OF_KUBECTL = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-"""All from kubectl's first word on is its own, `--` included."""
+"""Everything after kubectl's first argument is passed on, `--` included."""
 
 
 @local.command(add_help_option=False, context_settings=_WORDS_OF_KUBECTL, short_help="Run kubectl on a cluster.")
 @click.option("--on", "name", default="", help="Which of your local clusters; without it kai, or the only one.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kubectl(name: str, arguments: tuple[str, ...]) -> None:
-    """Run kubectl on a cluster: the control plane's binary is one, if there is none on this machine.
+    """Run the kubectl that is built into the control plane's binary on a cluster.
 
-    `kai local kubectl --on NAME get pods` where there are several clusters.
+    With several clusters, choose one with --on: `kai local kubectl --on NAME get pods`.
     """
     with _reported_errors():
         kubeconfig = _chosen(name).kubeconfig
@@ -346,7 +346,7 @@ def _summary(record: clusters.ClusterRecord) -> dict[str, Any]:
 
 
 def _show_table(found: list[clusters.ClusterRecord]) -> None:
-    """Print a table of clusters and their processes, and how each is used or why it failed."""
+    """Print a table of clusters and their processes, then each cluster's KUBECONFIG or failure."""
     if not found:
         click.echo("no local cluster; `kai local up` starts one")
         return

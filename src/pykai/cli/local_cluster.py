@@ -1,7 +1,7 @@
-"""What runs on a local cluster beside the control plane and the hollow nodes: all components, programs in pods, images.
+"""What runs on a local cluster beside the control plane and the hollow nodes: all components, pod programs, images.
 
-They share the process of the cluster's owner. The cluster is installed first; webhooks are served on loopback under a
-certificate of their own, kept beside the cluster's other files, and registered before the cluster counts as ready.
+They run in the process of the cluster's owner. The product is installed first; its webhooks are served on loopback with
+a self-issued certificate in the cluster's directory, and are registered before the cluster becomes ready.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _PROCESS = Process("kai", metrics_address=f"{HOST}:0", health_address="0")
 
 
 def settings(certificates: Path, mode: str = "", autoscaled: bool = False) -> everything.AllSettings:
-    """Everything switched on that users try first: GPU sharing; without runtime classes, which hollow nodes lack.
+    """The settings of all components: GPU sharing is enabled; no runtime classes, which hollow nodes lack.
 
-    `mode`: the GPU sharing mode; NonMemoryEnforced if empty. `autoscaled`: an autoscaler sees shares that wait.
+    `mode`: the GPU sharing mode, by default NonMemoryEnforced. `autoscaled`: run the node scale adjuster, which makes
+    waiting GPU shares visible to an autoscaler.
     """
     seen = PodSelection(checks_resizes=True)
     webhook = WebhookSettings(everything.PATHS, seen, host=HOST, port=0, certificates=certificates, own_host=HOST)
@@ -53,7 +54,7 @@ def settings(certificates: Path, mode: str = "", autoscaled: bool = False) -> ev
 
 
 class LocalProduct:
-    """The product on the one local cluster of this process; `mode`: how pods share GPUs, the usual way if empty."""
+    """The product on the local cluster of this process; `mode`: the GPU sharing mode, by default NonMemoryEnforced."""
 
     def __init__(self, mode: str = "") -> None:
         self.mode = mode
@@ -69,14 +70,14 @@ class LocalProduct:
             await live(api, _PROCESS, compose, all_ready=ready)
 
     async def run_pods_only(self, kubeconfig: Path, ready: asyncio.Event) -> None:
-        """Only let programs in pods work until cancelled; the chart or the user runs the components."""
+        """Connect the programs in pods until cancelled; the chart or the user runs the components."""
         async with connect(kubeconfig) as api:
             self._api = api
             ready.set()
             await asyncio.Event().wait()
 
     def connection(self) -> Api:
-        """The client that programs in pods use; an error before the product runs, after which a pod is restarted."""
+        """The API client of programs in pods; before the product runs, an error, which restarts the pod."""
         if self._api is None:
             raise RuntimeError("the local cluster is not connected yet")
         return self._api
@@ -88,25 +89,25 @@ PODS_ONLY = LocalComponent("pod-programs", _PRODUCT.run_pods_only)
 RESERVATION = on_hollow_nodes(_PRODUCT.connection)
 
 COMPONENTS: Sequence[LocalComponent] = (KAI,)
-"""What runs on every local cluster, started in this order."""
+"""The components of every local cluster."""
 
 
 def chosen(mode: str, autoscaled: bool) -> Sequence[LocalComponent]:
-    """The components, with pods that share GPUs in a mode, and an autoscaler beside them or none."""
+    """The components, configured for a GPU sharing mode and for an autoscaler, if there is one."""
     _PRODUCT.mode, _PRODUCT.autoscaled = mode, autoscaled
     return COMPONENTS
 
 
 PROGRAMS: Sequence[OnStart] = (RESERVATION,)
-"""What pods run; they are asked in this order and the first program wins."""
+"""The programs that pods run; the first that applies to a pod wins."""
 
 IMAGES: Images = {
     "pykai": Image({"kai": (sys.executable, "-m", "pykai")}, ("kai",), {"PYTHONUNBUFFERED": "1"}),
 }
-"""Whose containers run as processes: with `--bare`, the components that the chart and its operator deploy."""
+"""Images whose containers run as processes: with `--bare`, the components that the chart and its operator deploy."""
 
 
 def first_program(pod: Object, node: str, devices: tuple[HollowDevice, ...], log: Log) -> PodProgram | None:
-    """What a pod on a hollow node runs, if anything."""
+    """The program that a pod on a hollow node runs; None if there is none for it."""
     programs = (choose(pod, node, devices, log) for choose in PROGRAMS)
     return next((program for program in programs if program is not None), None)

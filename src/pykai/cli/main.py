@@ -1,7 +1,7 @@
-"""The `kai` command: one table of subcommands. A subcommand is imported when it is called, and only then.
+"""The `kai` command: a table of subcommands, each imported only when it is called.
 
-So `kai replay` measures the scheduler and not the libraries of its neighbours, and help needs nothing but this table.
-`kai version`, `kai completion` and `kai help` are about the table itself and stand beside it.
+Help is printed from the table alone, and a command loads no libraries of the others. `kai version`, `kai completion`
+and `kai help` are defined here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_IN_IMAGE = (
 
 @dataclass(frozen=True)
 class Row:
-    """One subcommand: the module that defines it (under its own name, `_` for `-`) and its line of help."""
+    """One subcommand: the module that defines it (as a function of its name, `_` for `-`) and its short help."""
 
     module: str
     help: str
@@ -70,12 +70,12 @@ COMMANDS: dict[str, Row] = {
 
 
 class SuggestingGroup(click.Group):
-    """A group that answers a mistyped subcommand with the one that was probably meant."""
+    """A group that suggests the closest subcommand for a mistyped one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, but for the text of the error."""
+        """Resolve as click does, with a suggestion in the error."""
         known = self.list_commands(ctx)
         close = get_close_matches(args[0], known, n=1) if args and args[0] not in known else []
         if close and not ctx.resilient_parsing:
@@ -84,16 +84,16 @@ class SuggestingGroup(click.Group):
 
 
 class CommandTable(SuggestingGroup):
-    """A group whose subcommands are rows of COMMANDS."""
+    """The group of the subcommands in COMMANDS."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the table."""
+        """The names in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The subcommand, imported now; None where there is none of that name.
+        """Import and return the subcommand; None if there is none of that name.
 
-        What modules define lives as long as the process: collecting garbage meanwhile would free nothing.
+        Garbage collection is off meanwhile: what modules define lives as long as the process.
         """
         row = COMMANDS.get(cmd_name)
         if row is None:
@@ -112,7 +112,7 @@ class CommandTable(SuggestingGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table itself, without importing anything."""
+        """List the commands from the table, without importing them."""
         rows: Sequence[tuple[str, str]] = [(name, row.help) for name, row in COMMANDS.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)

@@ -28,7 +28,7 @@ FLAGS = (
 
 
 def settings_of(given: dict[str, Any]) -> NodeScalerSettings:
-    """The settings that the flags describe; refuses a ratio that is no part of a GPU."""
+    """The settings in the flags; a ratio outside (0, 1] is a click.BadParameter."""
     ratio = given["gpu_memory_to_fraction_ratio"]
     if not 0 < ratio <= 1:
         raise click.BadParameter(f"{ratio} is not in (0, 1]", param_hint="--gpu-memory-to-fraction-ratio")
@@ -42,7 +42,7 @@ def settings_of(given: dict[str, Any]) -> NodeScalerSettings:
 
 
 def compose(settings: NodeScalerSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
-    """The adjuster as a component."""
+    """The node scale adjuster as a component."""
     metered = replace(settings, meters=work.meter)
     return Composition([Part("node-scale-adjuster", partial(node_scale.run, api, watches, metered))])
 

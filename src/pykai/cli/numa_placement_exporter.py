@@ -1,4 +1,4 @@
-"""`kai numa-placement-exporter`: reports on which NUMA nodes the pods of a machine run. One per machine."""
+"""`kai numa-placement-exporter`: reports on which NUMA nodes the pods of its node run; a DaemonSet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FLAGS = (
 
 
 def settings_of(given: dict[str, Any]) -> ExporterSettings:
-    """The settings that the flags describe; what is wrong is refused with the flag's name."""
+    """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
     node = given["node_name"] or os.environ.get("NODE_NAME", "")
     if not node:
         raise click.UsageError("node name is required: set --node-name or the NODE_NAME environment variable")

@@ -1,4 +1,4 @@
-"""`kai operator`: deploys everything else, as Config and SchedulingShard objects ask."""
+"""`kai operator`: deploys all other components as Config and SchedulingShard objects specify."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ FLAGS = (
 )
 Secret = Mapping[str, str]
 _READ_CLOSER = frozenset({"scheduler", "binder", "queue-controller", "podgrouper", "node-scale-adjuster"})
-"""Components that look closer at their flags than at their types."""
+"""Components with a `settings_of` that validates flags beyond the flags' own checks."""
 _NO_FILES = {"scheduler_conf": ""}
-"""Files that flags name are not here."""
+"""Flags that name files of the component's container, which the operator cannot read."""
 
 
 def environment_of(given: Mapping[str, Any]) -> OperatorEnvironment:
-    """Where the operator is, as the flags say."""
+    """The operator's namespace and images, from the flags."""
     return OperatorEnvironment(
         namespace=given["namespace"],
         registry=given["image_registry"].rstrip("/"),
@@ -66,7 +66,7 @@ def environment_of(given: Mapping[str, Any]) -> OperatorEnvironment:
 
 
 def issued(service: str, namespace: str, present: Secret | None, now: datetime | None = None) -> Secret:
-    """What the Secret of a serving certificate should hold: `present` itself while that serves."""
+    """The content of the Secret with a Service's serving certificate: `present` while it is valid, else a new one."""
     moment = now or datetime.now(UTC)
     known = service_names(service, namespace)
     old = {name: base64.b64decode(text) for name, text in (present or {}).items()}
@@ -108,7 +108,7 @@ WEBHOOKS = WebhookParts(
 
 
 async def ping(address: str, seconds: float) -> str:
-    """What went wrong with asking an HTTP server; empty if it answered well."""
+    """GET an address; return the error, empty for a status below 400."""
     timeout = aiohttp.ClientTimeout(total=seconds)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(address) as answer:
@@ -126,7 +126,7 @@ def compose(settings: OperatorSettings, api: Api, watches: InformerFactory, work
 
 
 def check_command_line(component: str, arguments: Sequence[str]) -> None:
-    """FieldError names the flag that the component would refuse. What was accepted before is not read again."""
+    """Raise FieldError for a flag that the component would reject; accepted command lines are cached."""
     _check_command_line(component, tuple(arguments))
 
 
@@ -144,16 +144,16 @@ def _check_command_line(component: str, arguments: Sequence[str]) -> None:
 
 
 def check_configuration(document: dict[str, Any]) -> list[str]:
-    """What has no effect, a line each; FieldError names the field that a scheduler would refuse.
+    """Return a line for each part of a scheduler configuration that has no effect; FieldError for an invalid field.
 
-    Plugins are those installed here. A document that was accepted before is not read again.
+    The known plugins are those installed in this image. Accepted documents are cached.
     """
     return list(_remarks(msgspec.json.encode(document)))
 
 
 @lru_cache(maxsize=64)
 def _remarks(document: bytes) -> tuple[str, ...]:
-    from pykai.config import scheduler as configuration  # with all plugins a third of the operator's start
+    from pykai.config import scheduler as configuration  # imported late: with all plugins, a third of the start-up time
     from pykai.config.usage import read_usage_config
     from pykai.plugins import registry
 

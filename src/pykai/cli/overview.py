@@ -1,6 +1,7 @@
-"""`kai queues`, `kai queue`, `kai nodes`, `kai evictions`, `kai top`: how a cluster stands, live or in a snapshot file.
+"""`kai queues`, `kai queue`, `kai nodes`, `kai evictions`, `kai top`: the state of a live cluster or a snapshot file.
 
-They read with the rights of the caller and write nothing. Tables are for people, `-o json` and `-o yaml` for programs.
+They read with the caller's permissions and write nothing. The default output is tables; `-o json` and `-o yaml` print
+data.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ from pykai.observe.tables import console, show
 from pykai.plugins import registry
 
 FIRST_SECONDS = 60.0
-"""How long a live cluster may take to be read."""
+"""Timeout for reading a live cluster."""
 READING = Settings(qps=0.0, burst=1000)
 
 
 class NotFoundError(click.ClickException):
-    """There is no such thing."""
+    """The named object does not exist: exit code 1."""
 
     exit_code = 1
 
@@ -54,7 +55,7 @@ rows_option = click.option(
 
 
 def board_of(source: StateSource) -> Board:
-    """A board with one moment, of a file or of the cluster now."""
+    """A board with the state of a snapshot file, or with the current state of a cluster."""
     if source.snapshot is not None:
         return Board(Title("snapshot", str(source.snapshot)), DecidedMoment(read_state(source), 1))
     with reported_errors():
@@ -62,7 +63,7 @@ def board_of(source: StateSource) -> Board:
 
 
 async def _read_cluster(source: StateSource) -> Board:
-    """Read a cluster once."""
+    """Read a live cluster once."""
     access = find_access(source.kubeconfig, source.context)
     async with HttpApi(access, READING) as api:
         board = LiveBoard(Title("live", access.server), api, await following(api, source.shard))
@@ -80,7 +81,7 @@ async def _read_cluster(source: StateSource) -> Board:
 
 
 async def following(api: Api, shard: str = DEFAULT_SHARD) -> Following:
-    """How the scheduler of a shard decides, as its Config and SchedulingShard say."""
+    """The policy and parameters of the scheduler of a shard, from Config and SchedulingShard."""
     try:
         setting = await setting_of(api, shard)
     except UnreadableError as error:
@@ -90,7 +91,7 @@ async def following(api: Api, shard: str = DEFAULT_SHARD) -> Following:
 
 
 def _moment(options: dict[str, Any]) -> DecidedMoment:
-    """The state that a command's options name, with what could not be read said as notes."""
+    """The decided state of the source in the options; prints notes on what could not be read."""
     state = read_state(source_of(options))
     for note in state.notes:
         click.echo(f"note: {note}", err=True)
@@ -106,10 +107,10 @@ def _moment(options: dict[str, Any]) -> DecidedMoment:
     "--resource", type=click.Choice(list(tables.UNITS)), help="What to show.  [default: gpu, cpu without GPUs]"
 )
 def queues(output: str, rows: int, resource: str | None, **options: Any) -> None:
-    """Show the tree of queues: quota, fair share, limit, use, requests, what waits, and which may reclaim from which.
+    """Show the tree of queues: quota, fair share, limit, use, requests, waiting workloads, and reclaim relations.
 
-    A figure in brackets is borrowed: it is above quota, because others leave it free. A queue may reclaim from another
-    if, by the rules of reclaim, one more GPU may be taken from there now.
+    Amounts in brackets are over quota. A queue may reclaim from another if the reclaim rules let it take one more GPU
+    from there now.
     """
     moment = _moment(options)
     found = moment.overview.queues
@@ -123,7 +124,7 @@ def _more(hidden: int, what: str) -> Iterable[str]:
 
 
 def unit_of(moment: DecidedMoment, resource: str | None = None) -> tables.Unit:
-    """The resource to show: GPUs, unless there are none."""
+    """The resource to show; by default GPUs, or CPU if there are no GPUs."""
     return tables.UNITS[resource or ("gpu" if moment.decided.snapshot.nodes.allocatable[2].any() else "cpu")]
 
 
@@ -133,7 +134,7 @@ def unit_of(moment: DecidedMoment, resource: str | None = None) -> tables.Unit:
 @rows_option
 @state_options
 def queue(name: str, output: str, rows: int, **options: Any) -> None:
-    """Show one queue: its figures, its order of service with positions, and what it runs."""
+    """Show one queue: quota and use, its order of service with positions, and its running workloads."""
     moment = _moment(options)
     overview = moment.overview
     known = {each.name: each for each in overview.queues}
@@ -166,7 +167,7 @@ def _some(known: Iterable[str]) -> str:
 @rows_option
 @state_options
 def nodes(names: Sequence[str], output: str, rows: int, **options: Any) -> None:
-    """Show the GPUs of nodes: which workloads hold and share them, free devices and parts, fragmentation."""
+    """Show the GPUs of nodes: the workloads that hold or share them, free devices and fractions, fragmentation."""
     moment = _moment(options)
     found = moment.devices
     unknown = [name for name in names if name not in moment.decided.snapshot.nodes.rows]
@@ -186,8 +187,8 @@ def nodes(names: Sequence[str], output: str, rows: int, **options: Any) -> None:
 def evictions(output: str, rows: int, **options: Any) -> None:
     """Show evictions: pods, the workloads they were evicted for, reasons, and the work lost.
 
-    Of a live cluster what its events say, about the last hour, and what the next cycle would evict; of a snapshot file
-    what its plan evicts. Work lost is GPU hours since the last start: what a checkpoint saved is not known here.
+    For a live cluster: the evictions in its events, about the last hour, and those of the next cycle. For a snapshot
+    file: the evictions of its plan. Work lost is the GPU hours since the last start; checkpoints are not known here.
     """
     board, moment = _read(source_of(options))
     past = () if board.title.kind == "snapshot" else board.evictions()
@@ -213,7 +214,7 @@ def _read(source: StateSource) -> tuple[Board, DecidedMoment]:
 def top(rows: int, **options: Any) -> None:
     """Follow queues, waiting workloads and evictions in the terminal, until Ctrl-C.
 
-    Where the output is no terminal, one picture is printed.
+    If the output is not a terminal, print the current state once.
     """
     out, source = console(), source_of(options)
     if source.snapshot is not None or not out.is_terminal:

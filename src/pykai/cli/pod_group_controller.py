@@ -1,4 +1,4 @@
-"""`kai podgroup-controller`: keeps the status of PodGroups, and validates them."""
+"""`kai podgroup-controller`: updates the status of PodGroups and serves their validating webhook."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def compose(
     watches: InformerFactory,
     work: WorkMetrics,
 ) -> Composition:
-    """The controller as a component; `webhook` None: it validates nothing."""
+    """The controller as a component, with the validating webhook unless `webhook` is None."""
     metered = replace(settings, meters=work.meter)
     parts = [Part("podgroup-controller", partial(pod_group_status.run, api, watches, metered))]
     if webhook is not None:

@@ -35,7 +35,7 @@ FLAGS = (
 
 
 def settings_of(given: dict[str, Any]) -> PodGrouperSettings:
-    """The settings that the flags describe; refuses half a ConfigMap."""
+    """The settings in the flags; the name and namespace of the ConfigMap are required together."""
     name, namespace = given["default_priorities_configmap_name"], given["default_priorities_configmap_namespace"]
     if bool(name) != bool(namespace):
         raise click.UsageError("--default-priorities-configmap-name and -namespace must be given together")
@@ -58,7 +58,7 @@ def settings_of(given: dict[str, Any]) -> PodGrouperSettings:
 
 
 def alone(settings: PodGrouperSettings) -> PodGrouperSettings:
-    """The settings of a grouper with watches of its own: the server sends only the pods that count."""
+    """The settings of a pod grouper with its own informers: selectors make the API server send only relevant pods."""
     labels = ",".join(f"{key}={value}" for key, value in settings.pod_labels.items())
     fields = f"spec.schedulerName={settings.grouping.scheduler_name}"
     return replace(settings, pods=Selection(labels=labels, fields=fields))
@@ -71,7 +71,7 @@ def compose(
     work: WorkMetrics,
     expectations: GroupExpectations | None = None,
 ) -> Composition:
-    """The grouper as a component; `expectations` of a scheduler in the same process."""
+    """The pod grouper as a component; `expectations`: shared with a scheduler in the same process."""
     metered = replace(settings, meters=work.meter)
     return Composition([Part("pod-grouper", partial(controller.run, api, watches, metered, expected=expectations))])
 

@@ -1,4 +1,4 @@
-"""`kai queue-controller`: keeps the status of Queues, shows their metrics, and validates them."""
+"""`kai queue-controller`: updates the status of Queues, exposes their metrics, and serves their validating webhook."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ FLAGS = (
 
 @dataclass(frozen=True)
 class QueueControllerSettings:
-    """The controller, its metrics and, unless None, its webhook."""
+    """The settings of the controller, its metrics and, unless None, its webhook."""
 
     status: QueueStatusSettings = QueueStatusSettings()
     labels: QueueLabels = QueueLabels()
@@ -65,7 +65,7 @@ class QueueControllerSettings:
 
 
 def enforcement_of(text: str) -> Enforcement | None:
-    """The mode that a text names, in whatever case; None for others."""
+    """The enforcement mode of this name, case-insensitive; None if unknown."""
     return next((mode for mode in ENFORCEMENTS if mode.lower() == text.lower()), None)
 
 
@@ -75,7 +75,7 @@ def _enforcement_wrong(text: str) -> str:
 
 
 def settings_of(given: dict[str, Any]) -> QueueControllerSettings:
-    """The settings that the flags describe; what is wrong is refused with the flag's name."""
+    """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
     return QueueControllerSettings(
         labels=_labels(given),
         metrics_namespace=given["metrics_namespace"],
@@ -96,14 +96,14 @@ def _labels(given: dict[str, Any]) -> QueueLabels:
 
 
 def warn_unreadable_labels(labels: QueueLabels) -> None:
-    """Say in the log which values stand for labels that are not shown."""
+    """Log a warning for each default metric value whose queue label is not exposed."""
     for label in sorted(set(labels.defaults) - set(labels.names)):
         why = f"--queue-label-to-metric-label does not name {label}"
         log.warning("flag has no effect", flag="--queue-label-to-default-metric-value", why=why)
 
 
 def queues_in(watches: InformerFactory) -> Callable[[], Iterable[kinds.Queue]]:
-    """The queues there are when asked."""
+    """A function that returns the current queues."""
     watch = watches.of(QUEUE, kinds.Queue)
     return lambda: [queue for _, queue in watch.items()]
 

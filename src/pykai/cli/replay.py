@@ -1,8 +1,8 @@
-"""`kai replay`: one or more scheduling cycles on a snapshot file, each from the file's state; nothing is written.
+"""`kai replay`: runs one or more scheduling cycles on a snapshot file, each from the file's state, and writes nothing.
 
-What is timed is what a scheduler does in a cycle: building the columns from parsed objects, the actions, reading out
-the plan with its reasons, and giving back what all of that took. Reading and parsing the file is not. Searches have no
-time limit here: the same file gives the same plan on every machine.
+The timings cover what a scheduler does in a cycle: building the snapshot's columns from parsed objects, the actions,
+the plan with its reasons, and freeing the memory; not reading and parsing the file. Searches have no time limit here,
+so that a file gives the same plan on every machine.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _MIB_OF_MAXRSS = 1024 * 1024 if sys.platform == "darwin" else 1024
 
 
 class Timing(msgspec.Struct):
-    """Milliseconds of this process: user and system time."""
+    """CPU time of this process, user and system, in milliseconds."""
 
     cpu_ms: float
 
 
 class SearchFigures(msgspec.Struct):
-    """An action's searches for victims, those that asked a generator. `failed`: simulations that ended no search with a
-    solution; a shorter prefix of a gang that was solved on the way is among them. `most`: simulations of one search."""
+    """Statistics of an action's victim searches, those that ran a scenario generator. `failed`: simulations that did
+    not solve a search, solved shorter prefixes of a gang included. `most`: the most simulations of one search."""
 
     searched: int = 0
     solved: int = 0
@@ -56,7 +56,8 @@ class SearchFigures(msgspec.Struct):
 
 
 class CycleFigures(msgspec.Struct):
-    """One cycle. `pipelined`: waiting pods that get a place others still hold; `moved`: evicted pods that get one."""
+    """Statistics of one cycle. `pipelined`: pending pods nominated to resources that are being released; `moved`:
+    evicted pods nominated to another node."""
 
     snapshot_cpu_ms: float
     actions: dict[str, Timing]
@@ -68,7 +69,7 @@ class CycleFigures(msgspec.Struct):
     moved: int
     left_pending: int
     searches: dict[str, SearchFigures]
-    """By action; an action without a search is not there."""
+    """By action; actions without a search are left out."""
 
 
 def _milliseconds(seconds: float) -> float:
@@ -76,7 +77,7 @@ def _milliseconds(seconds: float) -> float:
 
 
 class Replay:
-    """A parsed file with what its cycles need. `now`: seconds since the epoch."""
+    """A parsed snapshot file and the time of its cycles, in seconds since the epoch."""
 
     def __init__(self, file: SnapshotFile, now: float) -> None:
         self._source = of_file(file, now)
@@ -84,15 +85,15 @@ class Replay:
         self.params, self.policy = self._source.params, self._source.policy
 
     def cycle(self) -> tuple[Plan, CycleFigures]:
-        """One cycle from the file's state, parsed."""
+        """Run one cycle from the file's state."""
         return self._cycle(self._source.cache)
 
     def plan(self, clock: Clock) -> Plan:
-        """The plan of one cycle, whose statistics are in seconds of this clock."""
+        """Run one cycle and return its plan; its timings are read from this clock."""
         return decide(self._source.cache().snapshot(self.now), self.policy, self.now, clock)
 
     def warm_cycles(self, count: int) -> list[CycleFigures]:
-        """Cycles from the file's state as a live scheduler has it: in a cache that has seen a cycle before."""
+        """Run cycles from the file's state on a cache that has been through a cycle before, as in a live scheduler."""
         cache = ClusterCache(self.params)
         for obj in self._source.objects:
             cache.apply(Change(obj))
@@ -104,13 +105,13 @@ class Replay:
         snapshot = cache.snapshot(self.now)
         taken = time.process_time() - cpu
         plan = decide(snapshot, self.policy, self.now, time.process_time)
-        del snapshot  # giving its memory back is a part of the cycle; the cache stays with a scheduler
+        del snapshot  # freeing it is part of a cycle; a live scheduler keeps the cache
         spent, passed = time.process_time() - cpu, time.perf_counter() - wall
         return plan, _figures(plan, taken + plan.timings.opening, spent, passed)
 
 
 def search_figures(efforts: Iterable[SearchStatistics]) -> dict[str, SearchFigures]:
-    """What the searches of a cycle cost, by action."""
+    """Statistics of the victim searches of a cycle, by action."""
     found: dict[str, SearchFigures] = {}
     for effort in (each for each in efforts if each.generators):
         simulated = sum(part.states.get(ScenarioState.SIMULATED, 0) for part in effort.generators)
@@ -141,12 +142,12 @@ def _figures(plan: Plan, opening: float, cpu: float, wall: float) -> CycleFigure
 
 
 def peak_rss_mb() -> float:
-    """The most memory this process has had, in MiB."""
+    """The peak resident set size of this process, in MiB."""
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MIB_OF_MAXRSS, 1)
 
 
 def summary(file: SnapshotFile, cycles: list[CycleFigures]) -> dict[str, Any]:
-    """What `--json` prints of cycles from parsed objects."""
+    """The output of `--json` for cold cycles."""
     objects = file.raw_objects
     counts = {"nodes": objects.nodes, "pods": objects.pods, "groups": objects.pod_groups}
     sizes = {name: len(found or ()) for name, found in counts.items()}
@@ -158,7 +159,7 @@ class _Refused(click.ClickException):
 
 
 def instant(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
-    """The value of an option that is a time, in seconds since the epoch."""
+    """Callback of an option that takes a timestamp; returns seconds since the epoch."""
     found = parse_timestamp(text)
     if text is not None and found is None:
         raise click.BadParameter(f"{text!r} is not a time such as 2026-01-31T12:00:00Z")
@@ -180,9 +181,9 @@ def instant(ctx: click.Context, param: click.Parameter, text: str | None) -> flo
 def replay(  # noqa: PLR0913 - one parameter for each option
     file: Path, cycles: int, as_json: bool, output: str, warm: bool, rows: int, now: float | None
 ) -> None:
-    """Run scheduling cycles on a snapshot file and show what would be decided.
+    """Run scheduling cycles on a snapshot file and show the plan.
 
-    The file is what KAI's scheduler serves at /get-snapshot. Nothing is written anywhere.
+    The file has the format that KAI's scheduler serves at /get-snapshot. Nothing is written to a cluster.
     """
     with refusing(file):
         run = opened(file, now)
@@ -201,14 +202,14 @@ def replay(  # noqa: PLR0913 - one parameter for each option
 
 
 def opened(file: Path, now: float | None = None) -> Replay:
-    """The file, ready for its cycles; `now` None: the newest time in it. FieldError names what is wrong with it."""
+    """Load a snapshot file; `now` defaults to the newest timestamp in it. FieldError names an invalid field."""
     source = source_of(file, now)
     return Replay(source.file, source.now)
 
 
 @contextmanager
 def refusing(file: Path) -> Iterator[None]:
-    """What turns out to be wrong with the file, as a refusal that names the field."""
+    """Report errors in the file as click errors that name the field."""
     try:
         yield
     except FieldError as error:
@@ -220,7 +221,7 @@ def refusing(file: Path) -> Iterator[None]:
 
 
 def run_cycles(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
-    """The last plan, and the figures of every cycle."""
+    """Run cycles; return the last plan and the statistics of every cycle."""
     figures = []
     keep_freed_memory()
     with gc_disabled():
@@ -231,13 +232,13 @@ def run_cycles(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
 
 
 def run_warm_cycles(run: Replay, cycles: int) -> list[CycleFigures]:
-    """The figures of cycles with a filled cache."""
+    """Run cycles on a warm cache and return their statistics."""
     with gc_disabled():
         return run.warm_cycles(cycles)
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """The plan as data: what is bound, promised and evicted, and why the rest waits."""
+    """The plan as data: binds, nominations, evictions, and the reasons of waiting workloads."""
     return {
         "binds": [{**msgspec.to_builtins(each), "pod": "/".join(each.pod)} for each in plan.binds],
         "nominations": [{"pod": "/".join(each.pod), "node": each.node} for each in plan.nominations],
@@ -272,7 +273,7 @@ def _raw_objects(file: Path) -> Any:
 
 
 def _first_wrong_part(file: Path) -> FieldError | None:
-    """The first part of a pod's spec that has not its type, with its path: a cycle reads them when it needs them."""
+    """The path and error of the first part of a pod's spec with a wrong type, which a cycle decodes lazily."""
     for number, pod in enumerate(_raw_objects(file).get("pods") or ()):
         path = f"{snapshot.MEMBER}: rawObjects.pods[{number}].spec"
         for part, message in pod_checks.shapes(pod.get("spec") or {}, path):
@@ -281,7 +282,7 @@ def _first_wrong_part(file: Path) -> FieldError | None:
 
 
 def _first_wrong_amount(file: Path) -> FieldError | None:
-    """The first amount in the file that is none, with its path: for people who edit snapshots by hand."""
+    """The path and error of the first invalid quantity in the file; hand-edited snapshots have them."""
     for path, text in _amounts(_raw_objects(file), "rawObjects"):
         try:
             units.parse_quantity(text)
@@ -291,7 +292,7 @@ def _first_wrong_amount(file: Path) -> FieldError | None:
 
 
 def _amounts(found: Any, path: str) -> Iterator[tuple[str, str]]:
-    """The texts in all maps of amounts, with their paths."""
+    """The path and text of every quantity in maps of quantities."""
     named = found.items() if isinstance(found, dict) else ()
     for key, value in named:
         if key in _MAPS_OF_AMOUNTS and isinstance(value, dict):
@@ -302,7 +303,7 @@ def _amounts(found: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _show(plan: Plan, figures: list[CycleFigures], rows: int) -> None:
-    from pykai.observe import tables  # rich costs memory that --json must not have
+    from pykai.observe import tables  # imports rich, whose memory must not count in the peak that --json reports
 
     tables.show(tables.plan_tables(plan, rows))
     for number, cycle in enumerate(figures, 1):

@@ -1,8 +1,8 @@
-"""`kai resource-reservation`: holds a GPU that pods share, and says which one it is. Runs in reservation pods.
+"""`kai resource-reservation`: the program of reservation pods, which hold a GPU that other pods share.
 
-The pod got one device from its kubelet, which therefore gives that device to no other pod. This program writes the
-device's UUID into the pod's own annotation, where the binder reads it, and then does nothing until the pod is deleted.
-There is one such process per shared GPU, so it loads little.
+The kubelet has allocated one device to the pod, so it allocates that device to no other pod. The program writes the
+device's UUID to an annotation of its pod, where the binder reads it, and then idles until the pod is deleted. There is
+one such process per shared GPU, so it imports little.
 """
 
 from __future__ import annotations
@@ -36,44 +36,44 @@ log = structlog.get_logger("resource-reservation")
 
 
 class Nvml(Protocol):
-    """The functions of NVIDIA's binding (`pynvml`) that are used here."""
+    """The part of `pynvml` that is used here."""
 
     @property
     def NVMLError(self) -> type[Exception]:  # noqa: N802 - the binding's names
-        """What its functions raise."""
+        """The exception that the functions raise."""
         ...
 
     def nvmlInit(self) -> None:  # noqa: N802
-        """Open the library."""
+        """Initialize the library."""
         ...
 
     def nvmlShutdown(self) -> None:  # noqa: N802
-        """Close it."""
+        """Shut the library down."""
         ...
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        """How many devices are visible."""
+        """The number of visible devices."""
         ...
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:  # noqa: N802
-        """One of them."""
+        """The handle of a device."""
         ...
 
     def nvmlDeviceGetUUID(self, handle: Any) -> str | bytes:  # noqa: N802
-        """Its UUID."""
+        """The UUID of a device."""
         ...
 
     def nvmlDeviceGetName(self, handle: Any) -> str | bytes:  # noqa: N802
-        """Its product name."""
+        """The product name of a device."""
         ...
 
 
 class ReservationError(RuntimeError):
-    """The program cannot do its job; the text says why."""
+    """The device cannot be reserved; the message says why."""
 
 
 def visible_device(nvml: Nvml) -> tuple[str, str]:
-    """UUID and product name of the one device that this container sees."""
+    """UUID and product name of the only device visible in this container."""
     try:
         nvml.nvmlInit()
         try:
@@ -93,7 +93,7 @@ def _text(value: str | bytes) -> str:
 
 
 async def hold(api: Api, pod: Ref, nvml: Nvml, say: Say) -> NoReturn:
-    """Make the pod's device known, once in its life, and hold it until cancelled."""
+    """Annotate the pod with its device unless it is annotated already, then hold the device until cancelled."""
     known = await _persistently(lambda: _annotated(api, pod), say)
     if known:
         say(f"GPU {known} is reserved by pod {pod.namespace}/{pod.name}, which has said so before")
@@ -112,7 +112,7 @@ async def _annotated(api: Api, pod: Ref) -> str:
 
 
 async def _persistently(ask: Callable[[], Any], say: Say) -> Any:
-    """What the API server answers in the end; a pod that is gone is an error, a server in trouble is asked again."""
+    """Send a request until it succeeds, with backoff; NotFound is a ReservationError."""
     attempt = 0
     while True:
         try:
@@ -135,9 +135,9 @@ def own_pod(environ: Mapping[str, str]) -> Ref:
 
 
 def on_hollow_nodes(connection: Callable[[], Api], app: str = names.RESERVATION_APP) -> OnStart:
-    """The program for hollow kubelets: reservation pods run it against the devices their kubelet gave them.
+    """The reservation program for hollow kubelets; it sees the devices that the hollow kubelet allocated to the pod.
 
-    `connection` is asked for a client when such a pod starts; `app` is the value of their label `app`.
+    `connection` returns the API client when such a pod starts; `app`: the value of the pods' label `app`.
     """
 
     def choose(pod: Object, node: str, devices: tuple[HollowDevice, ...], say: PodLog) -> Program | None:
@@ -169,7 +169,7 @@ async def _until_signal(kubeconfig: str, nvml: Nvml) -> None:
 @takes(FLAGS, LOGS)
 def resource_reservation(**given: Any) -> None:
     """Hold the GPU of this pod for the pods that share it, and say which it is."""
-    import pynvml  # it needs NVIDIA's library, which only nodes with GPUs have
+    import pynvml  # needs NVIDIA's library, which only GPU nodes have
 
     set_up_logs(given)
     warn_ineffective(LOGS, given)

@@ -1,4 +1,4 @@
-"""`kai scheduler`: decides which pod runs where, for one node pool."""
+"""`kai scheduler`: schedules the pods of one node pool."""
 
 from __future__ import annotations
 
@@ -101,27 +101,27 @@ FLAGS = (
     Flag("pyroscope-block-profiler-rate", 5, "", ineffective=_NO_PROFILER),
 )
 BIND_SHARE = 4
-"""Binds may run so many times faster than other requests."""
+"""The rate limit of binds as a multiple of --qps."""
 
 log = structlog.get_logger(component="scheduler")
 
 
 @dataclass(frozen=True)
 class SchedulerSettings:
-    """A scheduler as its flags describe it. `plugin_port` None: no debug server."""
+    """The settings of a scheduler. `plugin_port`: without a debug server if None."""
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
     config: SchedulerConfig = field(default_factory=SchedulerConfig)
     status_workers: int = 5
     plugin_port: int | None = 8081
     takes_over: bool = False
-    """Whether another replica may have led before."""
+    """Whether another replica may have been the leader before."""
     observe: Callable[[Decision], None] = unobserved
     usage_source: Callable[[UsageConfig], UsageSource] = source_of
 
 
 def settings_of(given: dict[str, Any]) -> SchedulerSettings:
-    """The settings that the flags describe; what is wrong is refused with the flag's name."""
+    """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
     period = _seconds(given, "schedule-period")
     if period <= 0:
         raise click.BadParameter("must be positive", param_hint="--schedule-period")
@@ -139,7 +139,7 @@ def settings_of(given: dict[str, Any]) -> SchedulerSettings:
 
 
 def params_of(given: dict[str, Any]) -> SchedulerParams:
-    """The parameters of decisions."""
+    """The scheduling parameters in the flags."""
     return SchedulerParams(
         scheduler_name=given["scheduler_name"],
         node_pool_key=given["nodepool_label_key"],
@@ -173,7 +173,7 @@ def _seconds(given: dict[str, Any], flag: str) -> float:
 
 
 def config_of(path: str) -> SchedulerConfig:
-    """The configuration in a file, the built-in one without; what is wrong with it is refused."""
+    """Load the configuration file; the built-in configuration if the path is empty."""
     try:
         return configuration.load(Path(path)) if path else SchedulerConfig()
     except FieldError as error:
@@ -181,7 +181,7 @@ def config_of(path: str) -> SchedulerConfig:
 
 
 def policy_of(config: SchedulerConfig) -> Policy:
-    """The configured policy; what is wrong with it is refused."""
+    """The policy of a configuration: its actions and plugins."""
     try:
         return configuration.policy(config, registry.make, registry.BUILT_IN)
     except FieldError as error:
@@ -189,7 +189,7 @@ def policy_of(config: SchedulerConfig) -> Policy:
 
 
 def usage_config_of(config: SchedulerConfig) -> UsageConfig | None:
-    """Where past use is read from; None where it does not count."""
+    """The configuration of the usage database; None if there is none."""
     try:
         return read_usage_config(config.usage_db, wall()) if config.usage_db else None
     except FieldError as error:
@@ -197,7 +197,7 @@ def usage_config_of(config: SchedulerConfig) -> UsageConfig | None:
 
 
 def check_config(config: SchedulerConfig) -> None:
-    """Refuse what is wrong with the configuration before anything starts; say in the log what it asks for in vain."""
+    """Validate the configuration before anything starts, and log what in it has no effect."""
     policy_of(config)
     usage = usage_config_of(config)
     try:
@@ -211,7 +211,8 @@ def check_config(config: SchedulerConfig) -> None:
 def compose(
     settings: SchedulerSettings, api: Api, watches: InformerFactory, work: WorkMetrics, colocated: Colocated = ALONE
 ) -> Composition:
-    """The scheduler as a component; every plan is judged before it is written. `colocated`: others in the process."""
+    """The scheduler as a component; `verify` checks every plan before it is written. `colocated`: what it shares with
+    other components in the process."""
     keep_freed_memory()
     policy, usage_config = policy_of(settings.config), usage_config_of(settings.config)
     loop = ReconcileLoop[Hashable]("scheduler-status", Pace(settings.status_workers), work.meter("scheduler-status"))
@@ -236,7 +237,7 @@ def compose(
 
 
 async def _schedule(live: LiveScheduler, known: asyncio.Event, takes_over: bool, ready: asyncio.Event) -> None:
-    """Schedule once the past is known, or was waited for long enough."""
+    """Run the scheduler after the first fetch of usage, or its timeout."""
     await known.wait()
     await live.run(ready, takes_over)
 
@@ -249,7 +250,7 @@ async def _follow_usage(lister: UsageLister, known: asyncio.Event, ready: asynci
 async def _debug_server(
     settings: SchedulerSettings, api: Api, live: LiveScheduler, policy: Policy, ready: asyncio.Event
 ) -> None:
-    """Serve what the configured plugins show."""
+    """Serve the debug routes of the configured plugins (snapshot, reflectjoborder) on loopback."""
     choices = settings.config.plugins
     shown = set(registry.BUILT_IN) if choices is None else {choice.name for choice in choices}
     about = SnapshotContext(
@@ -279,7 +280,7 @@ async def _debug_server(
 
 
 def process_of(given: dict[str, Any]) -> Process:
-    """What the scheduler has in common with other components."""
+    """The process settings of the scheduler, whose flags differ from those of other components."""
     pool, qps, burst = given["partition_label_value"], max(given["qps"], 0.0), given["burst"]
     limits = ClientSettings(qps=qps, burst=burst, bind_qps=BIND_SHARE * qps, bind_burst=burst)
     lease = scheduler_lease(given["scheduler_name"], pool)
@@ -297,7 +298,7 @@ def process_of(given: dict[str, Any]) -> Process:
 @click.command()
 @takes(FLAGS, ELECTION, CLIENT)
 def scheduler(**given: Any) -> None:
-    """Decide which pod runs where, for one node pool."""
+    """Schedule the pods of one node pool."""
     logs.set_up(given["v"], given["log_json"])
     if given["version"]:
         log.info("pykai scheduler", version=__version__)

@@ -1,4 +1,4 @@
-"""`kai simulate`: manifests on a cluster in memory, in virtual time. Composes the simulator; decides nothing itself."""
+"""`kai simulate`: runs manifests on an in-memory cluster in virtual time; composes the simulation, shows its result."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 SNAPSHOTS = (".zip", ".gzip")
 GENERATED = ("--nodes", "--jobs", "--trace")
 LINE_SECONDS = 10.0
-"""Between two lines about the progress of a long run."""
+"""Interval of the progress lines of a long run."""
 
 
 class SimulateOptions(msgspec.Struct, frozen=True):
-    """The options of the command that say what to simulate."""
+    """The options of the command that select what to simulate."""
 
     paths: tuple[Path, ...] = ()
     recursive: bool = False
@@ -62,7 +62,7 @@ class SimulateOptions(msgspec.Struct, frozen=True):
 # --------------------------------------------------------------------------------------------------------- composition
 @dataclass(frozen=True)
 class Input:
-    """What is simulated: objects, what the user should know about them, and the scheduler's own settings."""
+    """The input of a simulation: admitted objects, notes for the user, the scheduler's configuration and parameters."""
 
     objects: list[Admitted]
     notes: list[str]
@@ -71,7 +71,7 @@ class Input:
 
 
 def read_input(order: SimulateOptions) -> Input:
-    """Everything that will exist: what was written, what was asked for by number, what an installation brings."""
+    """All objects of the simulation: from manifests and a snapshot, generated ones, and defaults of an installation."""
     snapshots = [path for path in order.paths if path.suffix in SNAPSHOTS]
     if len(snapshots) > 1:
         raise FieldError(str(snapshots[1]), "only one snapshot can be continued")
@@ -122,7 +122,7 @@ def _leaf_queues(found: Sequence[Manifest]) -> list[str]:
 def simulation(
     order: SimulateOptions, observe: Callable[[Decision], None] = unobserved
 ) -> tuple[Simulation, list[str]]:
-    """The run an order asks for, and notes on it; what is wrong with it is refused. `observe`: takes its decisions."""
+    """The simulation of these options, and notes on it; invalid input raises. `observe`: sees all decisions."""
     given = read_input(order)
     start = started(given.objects)
     with below(f"{order.config}: "):
@@ -139,7 +139,7 @@ def simulation(
 
 
 def started(objects: Sequence[Admitted]) -> float:
-    """When the run begins: at the newest instant of what was read from a cluster, else at a fixed one."""
+    """The start of virtual time: the newest timestamp of objects that were read from a cluster, else a fixed time."""
     read = [one.obj for one in objects if is_read_from_a_cluster(one.obj)]
     instants = [units.parse_timestamp(obj["metadata"].get("creationTimestamp")) for obj in read]
     instants += [units.parse_timestamp((obj.get("status") or {}).get("startTime")) for obj in read]
@@ -147,7 +147,7 @@ def started(objects: Sequence[Admitted]) -> float:
 
 
 def remarks_of(file: Path | None) -> list[str]:
-    """What a configuration that can be used asks for in vain."""
+    """Notes on what has no effect in a scheduler configuration."""
     return [f"{file}: {line}" for line in remarks(scheduler.load(file), registry.make)] if file else []
 
 
@@ -203,11 +203,11 @@ def simulate(  # noqa: PLR0913 - what is done with the outcome
     dashboard: bool,
     **options: Any,
 ) -> None:
-    """Run Kubernetes manifests on a cluster in memory, in virtual time.
+    """Run Kubernetes manifests on an in-memory cluster in virtual time.
 
     Objects come from YAML files, from standard input (-, such as `kubectl get nodes,queues,podgroups,pods -A -o yaml`),
-    from a snapshot of a scheduler (FILE.zip), or are generated. What was read from a cluster is continued as it is.
-    The annotations pykai.io/arrives (a duration) and pykai.io/run-seconds say when an object arrives and how long a pod
+    from a snapshot of a scheduler (FILE.zip), or are generated. Objects that were read from a cluster keep their state.
+    The annotations pykai.io/arrives (a duration) and pykai.io/run-seconds set when an object arrives and how long a pod
     runs.
     """
     if (faults := options.pop("faults")) is not None:
@@ -235,13 +235,13 @@ def simulate(  # noqa: PLR0913 - what is done with the outcome
 
 
 def _noted() -> DecisionLog:
-    from pykai.dashboard.simulated import DecisionLog  # templates and pages are not for every simulation
+    from pykai.dashboard.simulated import DecisionLog  # imports the dashboard, which few simulations need
 
     return DecisionLog()
 
 
 def _serve(order: SimulateOptions, noted: DecisionLog, run: Simulation, outcome: SimulationResult) -> None:
-    """Show the run in a browser until Ctrl-C."""
+    """Serve the dashboard of the run until Ctrl-C."""
     from pykai.cli.dashboard import PORT, serve_by_hand
     from pykai.dashboard.simulated import simulated_board
 
@@ -264,7 +264,7 @@ def _run(
 
 
 def play(run: Simulation, until: float | None) -> SimulationResult:
-    """The outcome of a run of so many seconds, with a bar on a terminal; a plan that is wrong ends the command."""
+    """Run a simulation with a progress display; an invalid plan ends the command with an error."""
     try:
         with _progress(until) as progress:
             return run.play(until, progress)
@@ -273,7 +273,7 @@ def play(run: Simulation, until: float | None) -> SimulationResult:
 
 
 def _progress_lines() -> Progress:
-    """A line now and then, for runs that take long."""
+    """Progress as an occasional line, for long runs without a terminal."""
     last = time.monotonic()
 
     def show(seconds: float, ended: int, pods: int) -> None:
@@ -287,7 +287,7 @@ def _progress_lines() -> Progress:
 
 @contextmanager
 def _progress(until: float | None) -> Iterator[Progress]:
-    """A bar on a terminal; it vanishes when the run is over."""
+    """A transient progress bar on a terminal, occasional lines elsewhere."""
     if not sys.stderr.isatty():
         yield _progress_lines()
         return
@@ -314,7 +314,7 @@ def _write_events(events: Sequence[HistoryEvent], file: Any) -> None:
 
 
 def write_report(outcome: SimulationResult, folder: Path) -> None:
-    """Write plots and a page, and say where they are."""
+    """Write plots and a page to the folder, and print the page's path."""
     try:
         from pykai.simulate import report
     except ModuleNotFoundError as error:

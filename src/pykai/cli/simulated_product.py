@@ -1,4 +1,4 @@
-"""All components on the in-memory API server, for simulations: as `kai all` composes them, or each as a process."""
+"""All components on the in-memory API server, for simulations: composed as `kai all`, or each as its own process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OPERATOR = "operator"
 
 
 def _operator_settings() -> OperatorSettings:
-    """The operator's, with certificates that are the same in every history: keys are drawn by chance."""
+    """The operator's settings, with a constant instead of random serving certificates: histories are reproducible."""
     data = {name: base64.b64encode(name.encode()).decode() for name in (AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE)}
     parts = replace(operator.WEBHOOKS, issue=lambda service, namespace, present: present or data)
     programs = Programs(operator.check_command_line, operator.check_configuration)
@@ -48,7 +48,7 @@ def _operator_settings() -> OperatorSettings:
 
 
 class SimulatedProduct:
-    """All components as `kai all` composes them, without ports: the product of a simulation."""
+    """The product of a simulation: all components as `kai all` composes them, without listening on ports."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class SimulatedProduct:
         self._pods = PodSettings(gpu_sharing=True, fraction_runtime_class="")
         self._faults = logs.collect_errors()
         self.scaling = False
-        """Whether the node scale adjuster runs, too."""
+        """Whether the node scale adjuster runs as well."""
         self.operated = False
-        """Whether the operator runs, too: it deploys a system beside the one that runs."""
+        """Whether the operator runs as well: it deploys a second system beside the running components."""
 
     def admission(self, queues: Callable[[], Mapping[str, Object]], warn: Callable[[str], None]) -> Sequence[Admission]:
         """See `cluster.Product`."""
@@ -77,7 +77,7 @@ class SimulatedProduct:
         return crds.manifests()
 
     def faults(self) -> Sequence[str]:
-        """See `cluster.Product`: what components log as errors."""
+        """See `cluster.Product`: the errors that components log."""
         return self._faults
 
     def programs(self, api: Api) -> OnStart:
@@ -107,7 +107,7 @@ class SimulatedProduct:
         await live(api, _PROCESS, compose, election)
 
     def _apart(self, settings: everything.AllSettings) -> dict[str, Compose]:
-        """Every component as a process of its own, as the chart deploys them."""
+        """Every component as its own process, as the chart deploys them."""
         found: dict[str, Compose] = {
             "scheduler": partial(scheduler_command.compose, settings.scheduler),
             "binder": partial(binder.compose, settings.binder),

@@ -1,4 +1,4 @@
-"""`kai snapshot` and `kai diff`: take the state of a cluster to a file, and compare two of them."""
+"""`kai snapshot` and `kai diff`: write the state of a cluster to a snapshot file, and compare two snapshots."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ ROWS = 40
 def snapshot(target: Path, redact: bool, **options: Any) -> None:
     """Write what the scheduler sees to a file, for `kai replay`, `kai explain` or a bug report.
 
-    With --redact no name, label or text of the cluster is in the file, and decisions stay the same. With --snapshot an
-    existing file is redacted.
+    With --redact the file contains no name, label or text of the cluster but leads to the same decisions. With
+    --snapshot an existing file is redacted.
     """
     source = source_of(options)
     if source.snapshot is not None and not redact:
@@ -83,7 +83,7 @@ def _taken(source: StateSource, file: Path) -> Path:
 @click.argument("after", metavar="B.zip", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @output_option
 def diff(before: Path, after: Path, output: str) -> None:
-    """Show what changed between two snapshots, and between the plans they lead to."""
+    """Show the differences between two snapshots and between their plans."""
     with refusing(before):
         old = from_file(before)
     with refusing(after):

@@ -1,6 +1,6 @@
 """`kai snapshot-tool`: one cycle on a snapshot file with the flags and output of KAI's tool, for scripts that use it.
 
-The cycle is that of `kai replay`, which also shows what was decided. Profiles are in Python's own formats.
+The cycle is that of `kai replay`, which also shows the plan. Profiles are in the formats of Python's profilers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = structlog.get_logger("snapshot-tool")
 @click.command("snapshot-tool")
 @takes(FLAGS)
 def snapshot_tool(**given: Any) -> None:
-    """Run one scheduling cycle on a snapshot file and print how many milliseconds it and its actions took.
+    """Run one scheduling cycle on a snapshot file and print the milliseconds of the cycle and its actions.
 
     Flags may be written with one dash, as KAI's.
     """
@@ -55,7 +55,7 @@ def snapshot_tool(**given: Any) -> None:
 
 
 def durations(plan: Plan, passed: float) -> dict[str, Any]:
-    """What is printed: whole milliseconds, as KAI counts them; `passed`: seconds of the whole cycle."""
+    """The printed document, in whole milliseconds as in KAI; `passed`: seconds of the whole cycle."""
     actions = {name: int(action.seconds * 1000) for name, action in plan.actions.items()}
     return {"total_duration_ms": int(passed * 1000), "action_durations_ms": actions}
 

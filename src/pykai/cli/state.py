@@ -1,4 +1,4 @@
-"""What every command that reads a cluster has in common: where its state comes from, and how its answer is shown."""
+"""Common options of commands that read a cluster: the source of the state, and the output format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMATS = ("text", "json", "yaml")
 
 @dataclass(frozen=True)
 class StateSource:
-    """Where the state of a cluster is read from: a snapshot file, or a live cluster with the caller's rights."""
+    """The source of a cluster's state: a snapshot file, or a live cluster with the caller's permissions."""
 
     snapshot: Path | None = None
     kubeconfig: str = ""
@@ -32,7 +32,7 @@ class StateSource:
 
 
 def cluster_options(command: F) -> F:
-    """The options of commands that read or follow a cluster; they are put together by `source_of`."""
+    """Add the options that name a cluster or snapshot file; `source_of` reads them."""
     options = (
         click.option(
             "--snapshot",
@@ -50,19 +50,19 @@ def cluster_options(command: F) -> F:
 
 
 def state_options(command: F) -> F:
-    """`cluster_options`, and the time to decide at."""
+    """Add `cluster_options` and --now, the time of the decision."""
     now = click.option("--now", callback=instant, help="The time to decide at.  [default: the present, or the file's]")
     return cluster_options(now(command))
 
 
 def source_of(options: dict[str, Any]) -> StateSource:
-    """Take the options of `cluster_options` or `state_options` out of a command's options."""
+    """Pop the options of `cluster_options` or `state_options` from a command's options."""
     names = ("snapshot", "kubeconfig", "context", "shard", "now")
     return StateSource(**{name: options.pop(name) for name in names if name in options})
 
 
 def read_state(source: StateSource) -> Decided:
-    """The decided state; what keeps it from being read is refused in one line."""
+    """Read the state and decide it; errors are click errors of one line."""
     if source.snapshot is not None:
         with refusing(source.snapshot):
             return from_file(source.snapshot, source.now)
@@ -72,7 +72,7 @@ def read_state(source: StateSource) -> Decided:
 
 
 def with_api(source: StateSource, work: Callable[[Api], Awaitable[T]]) -> T:
-    """Do something with a connection to the live cluster; what goes wrong is refused in one line."""
+    """Run `work` with an API client of the live cluster; errors are click errors of one line."""
     from pykai.explain.live import UnreadableError
     from pykai.kube.auth import CredentialsError, find_access
     from pykai.kube.client import HttpApi
@@ -92,7 +92,7 @@ output_option = click.option("-o", "--output", type=click.Choice(FORMATS), defau
 
 
 def shown_as_data(found: Any, output: str) -> bool:
-    """Print a value as JSON or YAML; False where a text is wanted."""
+    """Print a value as JSON or YAML; return False for text output."""
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found)))
     elif output == "yaml":

@@ -1,4 +1,4 @@
-"""`kai time-based-fairshare-simulator`: a study of time-based fair share in virtual time, as a table for plots."""
+"""`kai time-based-fairshare-simulator`: simulates time-based fair share in virtual time and writes a CSV table."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ HEADER = ("Time", "QueueID", "Allocation", "FairShare")
 
 
 DEBOUNCE = Debounce(period=1.0, pause=1.0, burst=1.0, refresh=1.0)
-"""One cycle in each second of virtual time, whatever happens."""
+"""Exactly one cycle per second of virtual time."""
 
 
 def simulation(study: Study, source: str) -> Simulation:
-    """The run of a study; `source`: where it comes from, for messages."""
+    """The simulation of a study; `source`: its file, for messages."""
     found = objects(study, source)
     arrivals = [one.arrival(0) for one in validation.admit(generate.with_defaults(found))]
     return Simulation(SimulatedProduct(_config(study), debounce=DEBOUNCE), arrivals, time_based.setting(study))
 
 
 def _config(study: Study) -> SchedulerConfig:
-    """The built-in plugins with the study's k, and past use as the study counts it."""
+    """The built-in plugins with the k-value and the usage window of the study."""
     arguments = {"proportion": {"kValue": str(study.k_value)}}
     choices = tuple(PluginChoice("", name, arguments.get(name, {})) for name in registry.BUILT_IN)
     return SchedulerConfig(plugins=choices, usage_db=time_based.usage_document(study))
@@ -58,10 +58,9 @@ def _config(study: Study) -> SchedulerConfig:
 @click.command("time-based-fairshare-simulator")
 @takes(FLAGS)
 def time_based_fairshare_simulator(**given: Any) -> None:
-    """Compute how past use moves a cluster from queue to queue, and write every queue's figures after every cycle.
+    """Simulate how past use shifts a cluster between queues, and write every queue's allocation after every cycle.
 
-    Jobs never end; pods that lose their GPUs to another queue come back and wait. Flags may be written with one dash,
-    as KAI's.
+    Jobs never end; evicted pods are recreated and wait. Flags may be written with one dash, as KAI's.
     """
     logs.set_up()
     warn_ineffective(FLAGS, given)

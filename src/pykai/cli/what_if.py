@@ -1,4 +1,4 @@
-"""`kai what-if`: what manifests or changes would do, decided as the cluster would and written nowhere."""
+"""`kai what-if`: shows the effect of manifests or changes, decided as the cluster would decide; writes nothing."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from pykai.simulate.validation import ManifestsError
 @output_option
 @state_options
 def what_if(output: str, **options: Any) -> None:
-    """Say what manifests or changes would do, without making them.
+    """Show what manifests or changes would do, without applying them.
 
-    Manifests are admitted, grouped and decided as the cluster would. Exit code 0: the workloads start; 3: they wait;
-    4: they can never start; 2: the input is wrong.
+    Manifests are admitted, grouped and scheduled as on the cluster. Exit code 0: the workloads start; 3: they wait;
+    4: they can never start; 2: the input is invalid.
     """
     source = source_of(options)
     if not any(options[name] for name in ("files", "add_nodes", "sets", "drain", "deletes")):
@@ -98,7 +98,7 @@ def _loss_line(loss: Loss) -> str:
 
 
 def _first_rows(title: str, rows: Sequence[str]) -> Iterator[str]:
-    """The first rows under their title, and how many more there are; nothing where there are none."""
+    """The first rows under their title, and the number of the others; nothing without rows."""
     if rows:
         yield title
         yield from (f"  {row}" for row in rows[:ROWS])
