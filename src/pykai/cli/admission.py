@@ -214,12 +214,12 @@ async def _non_preemptible(api: Api, group: Object, pod: str) -> bool:
 
 WEBHOOK = (
     Flag("webhook-addr", 9443, "Port on which webhooks are served.", check=port),
-    Flag("webhook-cert-dir", str(SERVING_CERTIFICATES), "Directory with tls.crt and tls.key."),
+    Flag("webhook-cert-dir", str(SERVING_CERTIFICATES), "Directory of tls.crt and tls.key."),
     Flag(
         "webhook-own-host",
         "",
-        "Host under which the API server reaches this process: it then makes its own certificate in the directory and "
-        "registers its webhooks itself. For use outside of an installation.",
+        "Host at which the API server reaches this process, which then issues its own certificate and registers its "
+        "webhooks itself. For use outside an installation.",
     ),
 )
 
@@ -240,23 +240,23 @@ def webhook_settings(
 
 _PURE = "admission keeps no queue of work"
 FLAGS = (
-    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are looked at (spec.schedulerName)."),
-    Flag("gpu-sharing-enabled", False, "Admit pods that ask for part of a GPU."),
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Only handle pods with this spec.schedulerName."),
+    Flag("gpu-sharing-enabled", False, "Admit pods that request a fraction of a GPU."),
     SHARING_MODE,
     Flag(
         "binder-service-account-username",
         "",
-        "User name of the binder, who alone may write the devices of a share (mode NvFractions).",
+        "User name of the binder, the only one allowed to write the devices of a GPU share (mode NvFractions).",
     ),
-    Flag("hami-core-enabled", False, "Give such pods a limit of GPU memory that HAMi-core enforces."),
-    Flag("block-nvidia-visible-devices", False, "Refuse pods that set NVIDIA_VISIBLE_DEVICES themselves."),
+    Flag("hami-core-enabled", False, "Set a GPU memory limit on such pods, which HAMi-core enforces."),
+    Flag("block-nvidia-visible-devices", False, "Reject pods that set NVIDIA_VISIBLE_DEVICES."),
     Flag(
         "gpu-fraction-runtime-class-name", "nvidia", "Runtime class of pods that share a GPU; empty: none.", unset=True
     ),
     Flag("gpu-pod-runtime-class-name", "nvidia", "Older name of --gpu-fraction-runtime-class-name.", unset=True),
-    Flag("validate-resize-quota", True, "Check resizes of running pods against the quotas of their queues."),
+    Flag("validate-resize-quota", True, "Validate resizes of running pods against the quotas of their queues."),
     Flag(
-        "block-upsize-on-bounded-queues", False, "Refuse every upsize of a pod in a queue with a finite limit or quota."
+        "block-upsize-on-bounded-queues", False, "Reject every upsize of a pod in a queue with a finite limit or quota."
     ),
     Flag("leader-elect", False, "", ineffective="every replica serves"),
     Flag("rate-limiter-base-delay", 1, "", ineffective=_PURE),

@@ -75,21 +75,21 @@ UNHURRIED = frozenset({POD_GROUP.plural})
 """Kinds whose creation yields to binds: the scheduler in this process knows these objects before they are written."""
 PATHS = (*PODS, *QUEUES, *POD_GROUPS)
 FLAGS = (
-    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are scheduled (spec.schedulerName)."),
-    Flag("scheduler-conf", "", "File with actions and plugins; without it the built-in ones run."),
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Only schedule pods with this spec.schedulerName."),
+    Flag("scheduler-conf", "", "File with actions and plugins; empty: the built-in ones."),
     Flag("queue-label-key", names.QUEUE_LABEL, "Label of pods and workloads that names their queue."),
     Flag("nodepool-label-key", names.NODE_POOL_LABEL, "Label that names the node pool."),
-    Flag("gpu-sharing-enabled", False, "Admit pods that ask for part of a GPU."),
+    Flag("gpu-sharing-enabled", False, "Admit pods that request a fraction of a GPU."),
     SHARING_MODE,
-    Flag("block-nvidia-visible-devices", False, "Refuse pods that set NVIDIA_VISIBLE_DEVICES themselves."),
+    Flag("block-nvidia-visible-devices", False, "Reject pods that set NVIDIA_VISIBLE_DEVICES."),
     Flag("gpu-fraction-runtime-class-name", "nvidia", "Runtime class of pods that share a GPU; empty: none."),
     Flag("runtime-class-name", "nvidia", "Runtime class of reservation pods; empty: none."),
     Flag("cluster-autoscaling", False, "Also make waiting GPU shares visible to a cluster autoscaler."),
-    Flag("scaling-pod-image", "registry/local/kai-scheduler/scalingpod", "Image of the pods that do that."),
-    Flag("metrics-namespace", "kai", "Prefix of the metrics' names.", check=metric_prefix),
+    Flag("scaling-pod-image", "registry/local/kai-scheduler/scalingpod", "Image of scaling pods."),
+    Flag("metrics-namespace", "kai", "Prefix of metric names.", check=metric_prefix),
     Flag("plugin-server-port", 8082, "Port on loopback for /get-snapshot and /get-job-order.", check=port),
-    Flag("always-bind-requests", False, "Bind plain pods by a BindRequest as well, not directly."),
-    Flag("install", False, "First make what a chart would: definitions, namespaces, priority classes, queues."),
+    Flag("always-bind-requests", False, "Bind plain pods through a BindRequest as well, not directly."),
+    Flag("install", False, "First create what the chart would: CRDs, namespaces, priority classes, queues."),
 )
 
 

@@ -28,7 +28,7 @@ RESERVATION = (
     Flag("resource-reservation-service-account", _POD.service_account, "Service account of reservation pods."),
     Flag("resource-reservation-app-label", _POD.app, "Value of label `app` of reservation pods."),
     Flag("resource-reservation-pod-image", _POD.image, "Image of reservation pods."),
-    Flag("resource-reservation-allocation-timeout", 40, "Seconds in which a reservation pod must name its GPU."),
+    Flag("resource-reservation-allocation-timeout", 40, "Seconds to wait until a reservation pod reports its GPU."),
     Flag(
         "resource-reservation-pod-resources",
         json.encode(_POD.resources).decode(),
@@ -40,11 +40,11 @@ RESERVATION = (
     Flag("fake-gpu-nodes", False, "Nodes have fake GPUs: reservation pods only sleep."),
 )
 FLAGS = (
-    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are bound (spec.schedulerName)."),
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Only bind pods with this spec.schedulerName."),
     Flag("scale-adjust-namespace", _USUAL.scaling_namespace, "Namespace of scaling pods."),
-    Flag("rate-limiter-base-delay", 1, "Seconds until a failed run is repeated."),
-    Flag("rate-limiter-max-delay", 60, "Seconds until a run that keeps failing is repeated."),
-    Flag("plugins", "", "Steps of a binding that differ from the defaults (JSON)."),
+    Flag("rate-limiter-base-delay", 1, "Initial backoff after a failed reconcile, in seconds."),
+    Flag("rate-limiter-max-delay", 60, "Maximum backoff after failed reconciles, in seconds."),
+    Flag("plugins", "", "Binder plugins that differ from the defaults (JSON)."),
     Flag("feature-gates", "", "", ineffective="there are none"),
 )
 
@@ -150,7 +150,7 @@ def compose(settings: BinderSettings, api: Api, watches: InformerFactory, work: 
 @click.command("binder")
 @takes(FLAGS, RESERVATION, WORKERS, ELECTION, SERVERS, CLIENT, LOGS)
 def binder(**given: Any) -> None:
-    """Carry out bind requests and reserve shared GPUs."""
+    """Bind pods as BindRequests say and reserve shared GPUs."""
     process = process_of("binder", given, names.BINDER_LEASE)
     warn_ineffective((*FLAGS, *LOGS), given)
     run_component(process, partial(compose, settings_of(given)))

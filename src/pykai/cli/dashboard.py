@@ -30,22 +30,24 @@ PORT = 8490
 @click.command()
 @cluster_options
 @click.option(
-    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="On loopback; 0: a free one."
+    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port on loopback; 0: a free one."
 )
 @click.option(
     "--in-cluster",
     metavar="ADDRESS",
     default="",
-    help="Serve all who sign in with a token of the cluster, at an address such as :8080.",
+    help="Serve users who sign in with a token of the cluster, at an address such as :8080.",
 )
-@click.option("--tls-cert-file", type=click.Path(exists=True, dir_okay=False), help="With --in-cluster: serve HTTPS.")
 @click.option(
-    "--tls-private-key-file", type=click.Path(exists=True, dir_okay=False), help="The key of the certificate."
+    "--tls-cert-file", type=click.Path(exists=True, dir_okay=False), help="Certificate for HTTPS; with --in-cluster."
+)
+@click.option(
+    "--tls-private-key-file", type=click.Path(exists=True, dir_okay=False), help="Private key of the certificate."
 )
 def dashboard(
     port: int, in_cluster: str, tls_cert_file: str | None, tls_private_key_file: str | None, **options: Any
 ) -> None:
-    """Serve the dashboard until Ctrl-C: queues, devices, what waits and why, evictions, what-if.
+    """Serve the dashboard until Ctrl-C: queues, devices, waiting workloads and their reasons, evictions, what-if.
 
     The dashboard is read-only. Started by hand it listens on loopback only and requires the token in the address it
     prints. With --in-cluster every user signs in and sees what the API server lets that user list; other objects only

@@ -25,14 +25,14 @@ _MILLI = 1e3
 @click.command("explain")
 @click.argument("target", metavar="POD|KIND/NAME")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the workload.")
-@click.option("--remedies/--no-remedies", "with_remedies", default=True, help="Look for changes that would start it.")
+@click.option("--remedies/--no-remedies", "with_remedies", default=True, help="Search for changes that would start it.")
 @output_option
 @state_options
 def explain(target: str, namespace: str, with_remedies: bool, output: str, **options: Any) -> None:
     """Explain why a workload is pending, what precedes it, and what would start it.
 
     TARGET is a pod, a PodGroup or a workload such as job/train. Nothing is written; a live cluster is read with your
-    own rights.
+    own permissions.
     """
     state = read_state(source_of(options))
     gangs = _found(state, target, namespace)

@@ -20,9 +20,9 @@ from pykai.scheduler.debug_server import serving
 from pykai.simulate.fair_shares import simulated
 
 FLAGS = (
-    Flag("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for all of them.", one_dash=True),
-    Flag("port", 8080, "Port to listen on; 0 for a free one.", one_dash=True, check=port),
-    Flag("enable-cors", False, "Let pages of any origin ask.", one_dash=True),
+    Flag("host", "127.0.0.1", "Address to listen on; 0.0.0.0: all interfaces.", one_dash=True),
+    Flag("port", 8080, "Port to listen on; 0: a free one.", one_dash=True, check=port),
+    Flag("enable-cors", False, "Allow requests from pages of any origin.", one_dash=True),
 )
 CORS = {
     "Access-Control-Allow-Origin": "*",
@@ -66,7 +66,7 @@ async def _serve(given: dict[str, Any]) -> None:
 @click.command("fairshare-simulator")
 @takes(FLAGS)
 def fairshare_simulator(**given: Any) -> None:
-    """Serve POST /simulate: fair shares of queues that divide a cluster, by the scheduler's own arithmetic.
+    """Serve POST /simulate: the fair shares of the queues in a request, computed as in the scheduler.
 
     Flags may be written with one dash, as KAI's.
     """

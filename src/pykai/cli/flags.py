@@ -190,11 +190,9 @@ def pairs(text: str, flag: str) -> dict[str, str]:
 def client(burst: int) -> tuple[Flag, ...]:
     """The flags of the API client: kubeconfig and rate limits."""
     return (
-        Flag(
-            "kubeconfig", "", "Path of a kubeconfig; without it $KUBECONFIG, the pod's service account, ~/.kube/config."
-        ),
-        Flag("qps", 50.0, "Requests to the API server a second over time; 0 or less is no limit."),
-        Flag("burst", burst, "Requests to the API server at once.", check=at_least(1)),
+        Flag("kubeconfig", "", "Path of a kubeconfig; empty: $KUBECONFIG, the pod's service account, ~/.kube/config."),
+        Flag("qps", 50.0, "Average requests to the API server per second; 0 or less: unlimited."),
+        Flag("burst", burst, "Maximum burst of requests to the API server.", check=at_least(1)),
     )
 
 
@@ -210,26 +208,21 @@ def sharing_mode(text: str) -> str:
 SHARING_MODE = Flag(
     "gpu-sharing-mode",
     "",
-    f"How pods share GPUs: {', '.join(names.SHARING_MODES)}; empty: as other flags say.",
+    f"How pods share GPUs: {', '.join(names.SHARING_MODES)}; empty: set by other flags.",
     check=sharing_mode,
 )
 BY_CONFIG_MAP = (names.NON_MEMORY_ENFORCED, names.HAMI_CORE)
 """Modes in which containers read their devices from ConfigMaps."""
 LOGS = (
-    Flag("zap-devel", True, "Log for people; false logs JSON."),
-    Flag("zap-log-level", "", "Least level to log: debug, info, error, or a number (larger is more).", unset=True),
-    Flag("zap-encoder", "", "Form of log lines: console or json.", unset=True),
-    Flag("zap-stacktrace-level", "", "", ineffective="traces are logged with the errors that have them", unset=True),
+    Flag("zap-devel", True, "Log text; false logs JSON."),
+    Flag("zap-log-level", "", "Lowest level to log: debug, info, error, or a number (larger is more).", unset=True),
+    Flag("zap-encoder", "", "Log format: console or json.", unset=True),
+    Flag("zap-stacktrace-level", "", "", ineffective="every logged exception has its traceback", unset=True),
     Flag("zap-time-encoding", "", "", ineffective="times are ISO 8601", unset=True),
 )
 SERVERS = (
-    Flag("metrics-bind-address", ":8080", "Where /metrics is served; 0 for nowhere.", check=address),
-    Flag(
-        "health-probe-bind-address",
-        ":8081",
-        "Where /healthz and /readyz are served; 0 for nowhere.",
-        check=address,
-    ),
+    Flag("metrics-bind-address", ":8080", "Address of /metrics; 0 disables it.", check=address),
+    Flag("health-probe-bind-address", ":8081", "Address of /healthz and /readyz; 0 disables it.", check=address),
 )
-ELECTION = (Flag("leader-elect", False, "Work only while holding the lease, so that one of several replicas does."),)
-WORKERS = (Flag("max-concurrent-reconciles", 10, "How many objects are worked on at once.", check=at_least(1)),)
+ELECTION = (Flag("leader-elect", False, "Run only while holding the lease: only one of several replicas is active."),)
+WORKERS = (Flag("max-concurrent-reconciles", 10, "Maximum number of concurrent reconciles.", check=at_least(1)),)

@@ -75,8 +75,8 @@ async def _created(api: Api, resource: Resource, body: Object) -> None:
 
 
 FLAGS = (
-    Flag("migrate-topologies", True, "Also copy topologies of Kueue that have no namesake here."),
-    Flag("timeout-seconds", 60.0, "How long to wait for a definition to be in force.", check=at_least(0)),
+    Flag("migrate-topologies", True, "Also copy Kueue topologies unless a topology of that name exists."),
+    Flag("timeout-seconds", 60.0, "How long to wait until a CRD is established.", check=at_least(0)),
 )
 
 

@@ -84,29 +84,33 @@ class LocalOptions(msgspec.Struct, frozen=True):
         return repeat(NodeShape("node", gpus), self.nodes)
 
 
-NAME = click.option("--name", default=LocalOptions().name, show_default=True, help="Which of your local clusters.")
+NAME = click.option("--name", default=LocalOptions().name, show_default=True, help="Name of the local cluster.")
 _ORDER_OPTIONS = (
     NAME,
-    click.option("--nodes", default=2, show_default=True, type=click.IntRange(0), help="How many hollow nodes."),
+    click.option("--nodes", default=2, show_default=True, type=click.IntRange(0), help="Number of hollow nodes."),
     click.option("--gpus", default=8, show_default=True, type=click.IntRange(0), help="GPUs of each node."),
     click.option(
-        "--gpu-memory", default=LocalOptions().gpu_memory, show_default=True, type=click.IntRange(1), help="MiB."
+        "--gpu-memory",
+        default=LocalOptions().gpu_memory,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Memory of each GPU in MiB.",
     ),
-    click.option("--gpu-product", default=LocalOptions().gpu_product, show_default=True, help="Name of the GPUs."),
+    click.option("--gpu-product", default=LocalOptions().gpu_product, show_default=True, help="Product name of GPUs."),
     click.option(
-        "--time-slices", default=1, show_default=True, type=click.IntRange(1), help="How often each GPU is offered."
+        "--time-slices", default=1, show_default=True, type=click.IntRange(1), help="Time-slicing replicas of each GPU."
     ),
-    click.option("--nodes-file", default="", type=click.Path(dir_okay=False), help="YAML list of unequal nodes."),
+    click.option("--nodes-file", default="", type=click.Path(dir_okay=False), help="YAML list of different nodes."),
     click.option(
         "--job-seconds",
         default=LocalOptions().job_seconds,
         show_default=True,
         type=click.FloatRange(0),
         callback=no_nan,
-        help="How long a Job's pod runs without annotation pykai.io/run-seconds.",
+        help="How long a Job's pod runs if it has no annotation pykai.io/run-seconds.",
     ),
-    click.option("--kube-scheduler", is_flag=True, help="Also run Kubernetes' own scheduler."),
-    click.option("--bare", is_flag=True, help="Control plane and nodes only, no pykai component."),
+    click.option("--kube-scheduler", is_flag=True, help="Also run kube-scheduler."),
+    click.option("--bare", is_flag=True, help="Only control plane and nodes, no pykai component."),
     click.option(
         "--gpu-sharing-mode",
         default="",
@@ -219,7 +223,7 @@ def run(**options: Any) -> None:
 @local.command()
 @takes_order
 def up(**options: Any) -> None:
-    """Start a cluster in the background and wait until it can be used."""
+    """Start a cluster in the background and wait until it is ready."""
     with _reported_errors():
         order = order_of(options)
         order.shapes()
@@ -293,7 +297,7 @@ _WORDS_OF_KUBECTL = {"ignore_unknown_options": True, "allow_interspersed_args": 
 
 
 @local.command(add_help_option=False, context_settings=_WORDS_OF_KUBECTL, short_help="Run kubectl on a cluster.")
-@click.option("--on", "name", default="", help="Which of your local clusters; without it kai, or the only one.")
+@click.option("--on", "name", default="", help="Name of the cluster.  [default: the only one, else kai]")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kubectl(name: str, arguments: tuple[str, ...]) -> None:
     """Run the kubectl that is built into the control plane's binary on a cluster.

@@ -20,10 +20,10 @@ from pykai.observe.metrics import WorkMetrics
 FLAGS = (
     Flag("scaling-pod-image", "registry/local/kai-scheduler/scalingpod", "Image of scaling pods."),
     Flag("scale-adjust-namespace", names.SCALING_NAMESPACE, "Namespace of scaling pods."),
-    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are looked at (spec.schedulerName)."),
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Only handle pods with this spec.schedulerName."),
     Flag("scaling-pod-app-label", names.SCALING_APP, "Value of label `app` of scaling pods."),
     Flag("scaling-pod-service-account", names.SCALING_APP, "Service account of scaling pods."),
-    Flag("gpu-memory-to-fraction-ratio", 0.1, "Part of a GPU that a pod counts as that asks for GPU memory."),
+    Flag("gpu-memory-to-fraction-ratio", 0.1, "GPU fraction assumed for a pod that requests GPU memory."),
 )
 
 

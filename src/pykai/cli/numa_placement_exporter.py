@@ -18,14 +18,14 @@ from pykai.objects import units
 from pykai.observe.metrics import WorkMetrics
 
 FLAGS = (
-    Flag("node-name", "", "The node; without it the environment variable NODE_NAME."),
-    Flag("podresources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "Socket of the kubelet."),
-    Flag("sysfs-root", "/sys", "Where the machine's /sys is mounted."),
-    Flag("poll-interval", "1s", "How often the kubelet is asked.", check=time_above(0.0)),
+    Flag("node-name", "", "Name of the node; empty: the environment variable NODE_NAME."),
+    Flag("podresources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "Pod resources socket of the kubelet."),
+    Flag("sysfs-root", "/sys", "Where the node's /sys is mounted."),
+    Flag("poll-interval", "1s", "Interval of queries to the kubelet.", check=time_above(0.0)),
     Flag(
         "drift-resync-interval",
         "60s",
-        "How often annotations are compared with the API server's; 0: never.",
+        "Interval of comparing annotations with those on the API server; 0: never.",
         check=time_at_least(0.0),
     ),
 )
@@ -53,7 +53,7 @@ def compose(
 @click.command("numa-placement-exporter")
 @takes(FLAGS, client(burst=100), LOGS)
 def numa_placement_exporter(**given: Any) -> None:
-    """Report on which NUMA nodes the pods of this machine run."""
+    """Report on which NUMA nodes the pods of this node run."""
     process = process_of(
         "numa-placement-exporter", {**given, "metrics_bind_address": "0", "health_probe_bind_address": "0"}
     )

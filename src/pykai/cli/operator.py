@@ -42,10 +42,10 @@ from pykai.observe.metrics import WorkMetrics
 
 FLAGS = (
     Flag("namespace", names.SYSTEM_NAMESPACE, "Namespace of this operator and of everything it deploys."),
-    Flag("image-registry", "registry/local/kai-scheduler", "Where images come from, unless Config says otherwise."),
-    Flag("image-tag", __version__, "Tag of images, unless Config says otherwise."),
-    Flag("image-name", "pykai", "Name of the image of all components, unless Config says otherwise."),
-    Flag("image-pull-secret", "", "Secret to pull images with, beside those of Config."),
+    Flag("image-registry", "registry/local/kai-scheduler", "Default registry of images; Config overrides it."),
+    Flag("image-tag", __version__, "Default tag of images; Config overrides it."),
+    Flag("image-name", "pykai", "Default image name of all components; Config overrides it."),
+    Flag("image-pull-secret", "", "Image pull secret, in addition to those of Config."),
 )
 Secret = Mapping[str, str]
 _READ_CLOSER = frozenset({"scheduler", "binder", "queue-controller", "podgrouper", "node-scale-adjuster"})
@@ -167,7 +167,7 @@ def _remarks(document: bytes) -> tuple[str, ...]:
 @click.command("operator")
 @takes(FLAGS, SERVERS, ELECTION, CLIENT, LOGS)
 def operator(**given: Any) -> None:
-    """Deploy the system as Config and SchedulingShard objects ask."""
+    """Deploy all other components as Config and SchedulingShard objects specify."""
     process = process_of("operator", given, names.OPERATOR_LEASE)
     warn_ineffective(LOGS, given)
     settings = OperatorSettings(

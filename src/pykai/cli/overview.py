@@ -104,7 +104,7 @@ def _moment(options: dict[str, Any]) -> DecidedMoment:
 @rows_option
 @state_options
 @click.option(
-    "--resource", type=click.Choice(list(tables.UNITS)), help="What to show.  [default: gpu, cpu without GPUs]"
+    "--resource", type=click.Choice(list(tables.UNITS)), help="Resource to show.  [default: gpu, cpu without GPUs]"
 )
 def queues(output: str, rows: int, resource: str | None, **options: Any) -> None:
     """Show the tree of queues: quota, fair share, limit, use, requests, waiting workloads, and reclaim relations.

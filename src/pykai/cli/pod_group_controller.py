@@ -20,9 +20,9 @@ from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics
 
 FLAGS = (
-    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods count (spec.schedulerName)."),
-    Flag("enable-podgroup-webhook", True, "Serve the validation of PodGroups."),
-    Flag("log-level", 3, "How much is logged, unless --zap-log-level is given."),
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Only handle pods with this spec.schedulerName."),
+    Flag("enable-podgroup-webhook", True, "Serve the validating webhook for PodGroups."),
+    Flag("log-level", 3, "Log verbosity, unless --zap-log-level is given."),
     Flag("skip-controller-name-validation", False, "", ineffective="names are not registered anywhere"),
 )
 
@@ -45,7 +45,7 @@ def compose(
 @click.command("podgroup-controller")
 @takes(FLAGS, WORKERS, ELECTION, SERVERS, WEBHOOK, CLIENT, LOGS)
 def podgroup_controller(**given: Any) -> None:
-    """Keep the status of PodGroups, and validate them."""
+    """Update the status of PodGroups and validate them."""
     given["zap_log_level"] = given["zap_log_level"] or str(max(0, given["log_level"] - 3))
     process = process_of("podgroup-controller", given, names.POD_GROUP_CONTROLLER_LEASE)
     warn_ineffective((*FLAGS, *LOGS), given)

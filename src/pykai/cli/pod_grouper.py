@@ -20,13 +20,13 @@ from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics
 
 FLAGS = (
-    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are grouped (spec.schedulerName)."),
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Only group pods with this spec.schedulerName."),
     Flag("queue-label-key", names.QUEUE_LABEL, "Label of pods and workloads that names their queue."),
     Flag("nodepool-label-key", names.NODE_POOL_LABEL, "Label that names the node pool."),
-    Flag("search-legacy-pg", True, "Keep PodGroups with the names that older versions gave them."),
+    Flag("search-legacy-pg", True, "Keep using PodGroups whose names older versions gave."),
     Flag("knative-gang-schedule", True, "Group the pods of a Knative revision as a gang."),
     Flag("deployment-gang-schedule", True, "Group the pods of a Deployment together instead of one by one."),
-    Flag("generic-karta-fallback", True, "Group unknown kinds as Karta objects describe."),
+    Flag("generic-karta-fallback", True, "Group other kinds as Karta objects describe."),
     Flag("default-priorities-configmap-name", "", "ConfigMap with priority and preemptibility per kind."),
     Flag("default-priorities-configmap-namespace", "", "Namespace of that ConfigMap."),
     Flag("pod-label-selector", "", "Group only pods with these labels (k=v,k2=v2)."),
@@ -79,7 +79,7 @@ def compose(
 @click.command("podgrouper")
 @takes(FLAGS, WORKERS, ELECTION, SERVERS, CLIENT, LOGS)
 def podgrouper(**given: Any) -> None:
-    """Put the pods of workloads in PodGroups."""
+    """Create PodGroups for the pods of workloads."""
     process = process_of("pod-grouper", given, names.POD_GROUPER_LEASE)
     warn_ineffective(LOGS, given)
     run_component(process, partial(compose, alone(settings_of(given))))

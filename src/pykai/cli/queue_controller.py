@@ -36,18 +36,18 @@ from pykai.observe.metrics import WorkMetrics
 
 log = structlog.get_logger("flags")
 FLAGS = (
-    Flag("enable-webhook", True, "Serve the validation of Queues."),
-    Flag("enable-quota-validation", False, "Warn about quotas that do not add up along the tree of queues."),
+    Flag("enable-webhook", True, "Serve the validating webhook for Queues."),
+    Flag("enable-quota-validation", False, "Warn if the quotas of child queues exceed that of their parent."),
     Flag(
         "enforce-quota-violation",
         "None",
-        "When a limit or quota is reduced below what the queue holds: None, Warning or Block.",
+        "Response to a limit or quota below what the queue has allocated: None, Warning or Block.",
         check=lambda text: _enforcement_wrong(text),
     ),
-    Flag("metrics-listen-address", ":8080", "Where /metrics is served; 0 for nowhere.", check=address),
-    Flag("metrics-namespace", "kai", "Prefix of the metrics' names.", check=metric_prefix),
-    Flag("queue-label-to-metric-label", "", "Labels of queues to show on metrics (queueLabel=metricLabel,...)."),
-    Flag("queue-label-to-default-metric-value", "", "What stands for a missing label (queueLabel=value,...)."),
+    Flag("metrics-listen-address", ":8080", "Address of /metrics; 0 disables it.", check=address),
+    Flag("metrics-namespace", "kai", "Prefix of metric names.", check=metric_prefix),
+    Flag("queue-label-to-metric-label", "", "Queue labels to expose as metric labels (queueLabel=metricLabel,...)."),
+    Flag("queue-label-to-default-metric-value", "", "Metric values for missing labels (queueLabel=value,...)."),
     Flag("skip-controller-name-validation", False, "", ineffective="names are not registered anywhere"),
 )
 
@@ -124,7 +124,7 @@ def compose(settings: QueueControllerSettings, api: Api, watches: InformerFactor
 @click.command("queue-controller")
 @takes(FLAGS, ELECTION, WEBHOOK, CLIENT, LOGS)
 def queue_controller(**given: Any) -> None:
-    """Keep the status of Queues, show their metrics, and validate them."""
+    """Update the status of Queues, expose their metrics, and validate them."""
     process = process_of("queue-controller", given, names.QUEUE_CONTROLLER_LEASE)
     warn_ineffective((*FLAGS, *LOGS), given)
     settings = settings_of(given)

@@ -168,16 +168,21 @@ def instant(ctx: click.Context, param: click.Parameter, text: str | None) -> flo
 
 @click.command()
 @click.argument("file", metavar="SNAPSHOT.zip", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--cycles", default=1, show_default=True, type=click.IntRange(1), help="How many, each from the file.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with counts and timings instead of the plan.")
 @click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True, help="The plan."
+    "--cycles", default=1, show_default=True, type=click.IntRange(1), help="Number of cycles, each from the file."
 )
-@click.option("--warm", is_flag=True, help="As many cycles again as a live scheduler has them: with a filled cache.")
+@click.option("--json", "as_json", is_flag=True, help="Print counts and timings as one JSON object, not the plan.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="Format of the plan.",
+)
+@click.option("--warm", is_flag=True, help="Then run as many cycles on a warm cache, as in a live scheduler.")
 @click.option("--rows", default=20, show_default=True, type=click.IntRange(0), help="Rows to show of each table.")
-@click.option(
-    "--now", callback=instant, help="The time the cycle takes place at.  [default: the newest time in the file]"
-)
+@click.option("--now", callback=instant, help="Time of the cycle.  [default: the newest timestamp in the file]")
 def replay(  # noqa: PLR0913 - one parameter for each option
     file: Path, cycles: int, as_json: bool, output: str, warm: bool, rows: int, now: float | None
 ) -> None:

@@ -28,7 +28,9 @@ from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.resources import POD
 from pykai.objects import names
 
-FLAGS = (Flag("kubeconfig", "", "Path of a kubeconfig; without it $KUBECONFIG, the pod's account, ~/.kube/config."),)
+FLAGS = (
+    Flag("kubeconfig", "", "Path of a kubeconfig; empty: $KUBECONFIG, the pod's service account, ~/.kube/config."),
+)
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 Say = Callable[[str], None]
@@ -168,7 +170,7 @@ async def _until_signal(kubeconfig: str, nvml: Nvml) -> None:
 @click.command("resource-reservation")
 @takes(FLAGS, LOGS)
 def resource_reservation(**given: Any) -> None:
-    """Hold the GPU of this pod for the pods that share it, and say which it is."""
+    """Hold the GPU of this pod for the pods that share it, and report its UUID."""
     import pynvml  # needs NVIDIA's library, which only GPU nodes have
 
     set_up_logs(given)

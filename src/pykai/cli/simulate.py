@@ -166,34 +166,34 @@ def _duration(ctx: click.Context, param: click.Parameter, text: str | None) -> f
 @click.argument(
     "paths", metavar="[FILE|DIR|-]...", nargs=-1, type=click.Path(exists=True, allow_dash=True, path_type=Path)
 )
-@click.option("-R", "--recursive", is_flag=True, help="Read directories in directories, too.")
-@click.option("--nodes", default=0, type=click.IntRange(0), help="Add so many generated nodes.")
+@click.option("-R", "--recursive", is_flag=True, help="Read directories recursively.")
+@click.option("--nodes", default=0, type=click.IntRange(0), help="Number of generated nodes to add.")
 @click.option("--gpus", default=8, show_default=True, type=click.IntRange(0), help="GPUs of each generated node.")
-@click.option("--jobs", default=0, type=click.IntRange(0), help="Add so many generated jobs.")
-@click.option("--trace", type=click.Choice(["", traces.NAME]), default="", help="Add a day of jobs as on this cluster.")
+@click.option("--jobs", default=0, type=click.IntRange(0), help="Number of generated jobs to add.")
+@click.option("--trace", type=click.Choice(["", traces.NAME]), default="", help="Add a day of jobs from this trace.")
 @click.option(
     "--until",
     callback=_duration,
-    help="Stop after this time, such as 90s or 2h.  [default: when all is quiet; of a trace after a day]",
+    help="Stop after this time, such as 90s or 2h.  [default: when nothing changes any more; a trace: after a day]",
 )
-@click.option("--seed", default=0, show_default=True, help="What is drawn by chance depends on it and on nothing else.")
+@click.option("--seed", default=0, show_default=True, help="Seed of everything random.")
 @click.option(
     "--job-seconds",
     default=Setting().job_runs,
     show_default=True,
     type=click.FloatRange(0),
     callback=no_nan,
-    help="How long a Job's pod runs without annotation pykai.io/run-seconds.",
+    help="How long a Job's pod runs if it has no annotation pykai.io/run-seconds.",
 )
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Scheduler configuration.")
 @click.option("--faults", type=SEEDS, metavar="SEED[-LAST]", help="Run and check random histories with faults.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @click.option("--rows", default=40, show_default=True, type=click.IntRange(1), help="Rows to show of each table.")
-@click.option("--events", type=click.File("w"), help="Write every event to this file, as a line of JSON each.")
+@click.option("--events", type=click.File("w"), help="Write all events to this file, as JSON lines.")
 @click.option(
     "--report", type=click.Path(file_okay=False, path_type=Path), help="Write plots and a page to this folder."
 )
-@click.option("--dashboard", is_flag=True, help="Then show the run in a browser, at any of its moments, until Ctrl-C.")
+@click.option("--dashboard", is_flag=True, help="Then serve a dashboard of every moment of the run until Ctrl-C.")
 def simulate(  # noqa: PLR0913 - what is done with the outcome
     until: float | None,
     output: str,

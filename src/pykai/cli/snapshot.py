@@ -29,7 +29,7 @@ ROWS = 40
     type=click.Path(dir_okay=False, path_type=Path),
     help="File to write.",
 )
-@click.option("--redact", is_flag=True, help="Without environment, commands and images; objects under other names.")
+@click.option("--redact", is_flag=True, help="Remove environments, commands and images, and rename all objects.")
 @state_options
 def snapshot(target: Path, redact: bool, **options: Any) -> None:
     """Write what the scheduler sees to a file, for `kai replay`, `kai explain` or a bug report.

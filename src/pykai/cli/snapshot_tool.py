@@ -24,10 +24,10 @@ from pykai.observe import logs
 from pykai.scheduler.process_memory import gc_disabled
 
 FLAGS = (
-    Flag("filename", "", "Snapshot file: a zip archive, whatever its name.", one_dash=True),
-    Flag("verbosity", 4, "How much is logged; from 2 on, how long each action took.", one_dash=True),
-    Flag("cpuprofile", "", "Write where the cycle's time goes to this file, for pstats.", one_dash=True),
-    Flag("memprofile", "", "Write what memory the cycle leaves to this file, for tracemalloc.", one_dash=True),
+    Flag("filename", "", "Snapshot file, a zip archive.", one_dash=True),
+    Flag("verbosity", 4, "Log verbosity; from 2 on, log the duration of each action.", one_dash=True),
+    Flag("cpuprofile", "", "Write a CPU profile of the cycle to this file, for pstats.", one_dash=True),
+    Flag("memprofile", "", "Write a memory profile after the cycle to this file, for tracemalloc.", one_dash=True),
 )
 
 log = structlog.get_logger("snapshot-tool")

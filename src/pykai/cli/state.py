@@ -40,9 +40,9 @@ def cluster_options(command: F) -> F:
             metavar="FILE",
             help="Read a snapshot file, KAI's or ours, instead of a live cluster.",
         ),
-        click.option("--kubeconfig", default="", help="File with access to the cluster.  [default: as kubectl]"),
+        click.option("--kubeconfig", default="", help="Path of a kubeconfig.  [default: as kubectl]"),
         click.option("--context", default="", help="Context of the kubeconfig.  [default: the current one]"),
-        click.option("--shard", default="default", show_default=True, help="SchedulingShard whose scheduler is meant."),
+        click.option("--shard", default="default", show_default=True, help="Name of the SchedulingShard."),
     )
     for option in reversed(options):
         command = option(command)
@@ -51,7 +51,7 @@ def cluster_options(command: F) -> F:
 
 def state_options(command: F) -> F:
     """Add `cluster_options` and --now, the time of the decision."""
-    now = click.option("--now", callback=instant, help="The time to decide at.  [default: the present, or the file's]")
+    now = click.option("--now", callback=instant, help="Time of the decision.  [default: now, or that of the file]")
     return cluster_options(now(command))
 
 

@@ -29,8 +29,8 @@ from pykai.simulate.validation import ManifestsError
 STANDARD = "-"
 EXAMPLE = "examples/time-based-fairshare/simulation-config.yaml"
 FLAGS = (
-    Flag("input", EXAMPLE, "YAML file with the study; - is standard input.", one_dash=True),
-    Flag("output", "simulation_results.csv", "CSV file to write; - is standard output.", one_dash=True),
+    Flag("input", EXAMPLE, "YAML file with the study; -: standard input.", one_dash=True),
+    Flag("output", "simulation_results.csv", "CSV file to write; -: standard output.", one_dash=True),
     Flag("report", "", "Also write plots and a page to this folder.", one_dash=True),
     Flag("enable-controller-logs", False, "", ineffective="there are no controllers here", one_dash=True),
 )

@@ -33,11 +33,11 @@ from pykai.simulate.validation import ManifestsError
     type=click.Path(exists=True, allow_dash=True, path_type=Path),
     help="Manifests to apply: a file, a directory, or - for standard input.",
 )
-@click.option("-R", "--recursive", is_flag=True, help="Read directories in directories, too.")
-@click.option("--add-nodes", type=click.IntRange(1), metavar="N", help="Add so many nodes.")
-@click.option("--like", default="", metavar="NODE", help="What the added nodes are like.  [default: the most common]")
-@click.option("--set", "sets", multiple=True, metavar="queue/NAME.gpu.quota=N", help="Change a figure of a queue.")
-@click.option("--drain", multiple=True, metavar="NODE", help="Take a node out of service.")
+@click.option("-R", "--recursive", is_flag=True, help="Read directories recursively.")
+@click.option("--add-nodes", type=click.IntRange(1), metavar="N", help="Number of nodes to add.")
+@click.option("--like", default="", metavar="NODE", help="Node that added ones copy.  [default: the most common kind]")
+@click.option("--set", "sets", multiple=True, metavar="queue/NAME.gpu.quota=N", help="Change a field of a queue.")
+@click.option("--drain", multiple=True, metavar="NODE", help="Drain a node.")
 @click.option("--delete", "deletes", multiple=True, metavar="KIND/NAME", help="Delete a workload.")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of workloads to delete.")
 @output_option
