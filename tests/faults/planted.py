@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 from pykai.cache.assumed import Assumptions
-from pykai.cli.fault_campaign import deployed
+from pykai.cli.fault_campaign import product_of
 from pykai.controllers.binder.bind_requests import BindRequestReconciler
 from pykai.controllers.binder.reservations import Reservations
 from pykai.controllers.operator.observation import Observation
@@ -96,7 +96,7 @@ def found_by(bug: Bug, first: int, most: int) -> Outcome | None:
     """The history of the first seed in which a bug is found; None if none of so many seeds finds it."""
     with bug():
         for seed in range(first, first + most):
-            outcome = play(seed, deployed)
+            outcome = play(seed, product_of)
             if outcome.violations:
                 return outcome
     return None

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from pykai.cli import fault_campaign
-from pykai.cli.fault_campaign import deployed
+from pykai.cli.fault_campaign import product_of
 from pykai.cli.main import main
 from pykai.simulate.faults.api import Fault
 from pykai.simulate.faults.run import Outcome, play
@@ -46,7 +46,7 @@ def test_an_interrupted_campaign_says_what_was_played(monkeypatch: pytest.Monkey
         yield Outcome(seeds[0], faults=[Fault(1.0, "watch broken", "here")], cpu=0.4)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fault_campaign, "_each", interrupted)
+    monkeypatch.setattr(fault_campaign, "_outcomes", interrupted)
     result = CliRunner().invoke(main, ["simulate", "--faults", "1-1000"])
     assert result.exit_code == 0, result.output
     assert "interrupted\n1 histories in 0 s of CPU, 1 faults:\n        1  watch broken\n" in result.output
@@ -79,7 +79,7 @@ def test_a_failing_history_is_shrunk_to_a_short_story() -> None:
     whole = found_by(bug, FIRST_SEED["leaked_reservation"], 5)
     assert whole is not None
     with bug():
-        short = shrunk(whole, partial(play, whole.seed, deployed), 12)
+        short = shrunk(whole, partial(play, whole.seed, product_of), 12)
     assert short.violations
     assert len(short.faults) < len(whole.faults)
     text = story(short, whole)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pykai.cli.component import Compose, Composition, Process, live
+from pykai.cli.component import Compose, Composition, Process, run_composition
 from pykai.cli.main import COMMANDS, CommandTable, main
 from pykai.cli.operator import WEBHOOKS
 from pykai.controllers.operator import controller
@@ -235,7 +235,7 @@ async def _follows(api: HttpApi, process: Process, compose: Compose) -> None:
         return compose(api, watches, work)
 
     silent = replace(process, metrics_address="0", health_address="0", lease="")
-    task = asyncio.create_task(live(api, silent, noted))
+    task = asyncio.create_task(run_composition(api, silent, noted))
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while not seen and not task.done():

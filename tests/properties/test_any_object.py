@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from pykai.admission.pods import PodSettings
 from pykai.cli import all as everything
-from pykai.cli.component import Process, live
+from pykai.cli.component import Process, run_composition
 from pykai.cli.install import install
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate
 from pykai.controllers.node_scale import ScalingSettings as ScalingSettings
@@ -267,7 +267,7 @@ async def judged(before: list[tuple[Resource, Object]], meanwhile: list[tuple[Re
     await furnish(api)
     await put(api, before)
     process = Process("all", metrics_address="127.0.0.1:0", health_address="0")
-    work = asyncio.create_task(live(api, process, partial(everything.compose, product()), all_ready=ready))
+    work = asyncio.create_task(run_composition(api, process, partial(everything.compose, product()), all_ready=ready))
     try:
         await asyncio.wait([work, asyncio.create_task(ready.wait())], timeout=60, return_when=asyncio.FIRST_COMPLETED)
         await put(api, meanwhile)

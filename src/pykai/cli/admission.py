@@ -45,7 +45,7 @@ from pykai.kube.resources import MUTATING_WEBHOOK, POD_GROUP, PRIORITY_CLASS, QU
 from pykai.objects import kinds, names
 from pykai.observe.metrics import WorkMetrics
 
-_TRIES = 10
+_MAX_ATTEMPTS = 10
 log = structlog.get_logger("webhook")
 
 PODS = (MUTATE_POD, VALIDATE_POD, VALIDATE_RESIZE, VALIDATE_TOPOLOGY)
@@ -89,7 +89,7 @@ class Webhooks:
             settings.port,
             settings.paths,
             settings.certificates,
-            renew=self._renew if settings.own_host else None,
+            renew=self._renew_certificate if settings.own_host else None,
         )
         self._server = WebhookServer(admission, listen)
 
@@ -101,13 +101,13 @@ class Webhooks:
             ready.set()
             await asyncio.Event().wait()
 
-    async def _renew(self) -> None:
+    async def _renew_certificate(self) -> None:
         names = [self._settings.own_host]
-        reason = await renew(self._settings.certificates, names, datetime.now(UTC), self._trust)
+        reason = await renew(self._settings.certificates, names, datetime.now(UTC), self._register_bundle)
         if reason:
             log.info("serving certificate made", why=reason, host=self._settings.own_host)
 
-    async def _trust(self, bundle: bytes) -> None:
+    async def _register_bundle(self, bundle: bytes) -> None:
         """Register the webhooks with a new CA bundle; before the server listens, `run` does that later."""
         if self._server.started:
             await self._register(bundle)
@@ -116,20 +116,20 @@ class Webhooks:
         url = f"https://{self._settings.own_host}:{self._server.port}"
         client = rules.url_client(url, bundle)
         for resource, configuration in configurations(self._settings, client):
-            await put(self._api, resource, configuration)
+            await put_configuration(self._api, resource, configuration)
         log.info("webhooks registered", url=url, paths=sorted(self._settings.paths))
 
 
 def configurations(settings: WebhookSettings, client: rules.Client) -> list[tuple[Resource, rules.Configuration]]:
     """The webhook configurations for the served paths."""
     rows = [REGISTRATIONS[path] for path in settings.paths if path in REGISTRATIONS]
-    return [(resource, make(client, settings.pods)) for resource, make in rows]
+    return [(resource, register(client, settings.pods)) for resource, register in rows]
 
 
-async def put(api: Api, resource: Resource, wanted: rules.Configuration) -> None:
+async def put_configuration(api: Api, resource: Resource, wanted: rules.Configuration) -> None:
     """Create or update a webhook configuration and keep what other writers added; no write if it is up to date."""
     ref = resource.ref(wanted["metadata"]["name"])
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         try:
             live = await api.get(ref, Object)
             merged = rules.merged(wanted, live)
@@ -178,38 +178,38 @@ async def quota_facts(api: Api, pod: Mapping[str, Any]) -> QuotaFacts:
     try:
         group = await api.get(POD_GROUP.ref(name, metadata.get("namespace") or ""), Object) if name else {}
         queues = await _with_ancestors(api, (group.get("spec") or {}).get("queue") or "")
-        fixed = await _non_preemptible(api, group, metadata.get("name") or "") if queues else False
+        non_preemptible = await _is_non_preemptible(api, group, metadata.get("name") or "") if queues else False
     except ApiError as error:
         log.warning("resize not checked", pod=metadata.get("name"), error=error.message)
         return QuotaFacts()
-    return QuotaFacts(name, fixed, queues)
+    return QuotaFacts(name, non_preemptible, queues)
 
 
 async def _with_ancestors(api: Api, name: str) -> list[Object]:
     """A queue and its ancestors; empty if one of them does not exist."""
-    found: dict[str, Object] = {}
-    while name and name not in found:
+    chain: dict[str, Object] = {}
+    while name and name not in chain:
         try:
-            found[name] = await api.get(QUEUE.ref(name), Object)
+            chain[name] = await api.get(QUEUE.ref(name), Object)
         except NotFound:
             return []
-        name = (found[name].get("spec") or {}).get("parentQueue") or ""
-    return list(found.values())
+        name = (chain[name].get("spec") or {}).get("parentQueue") or ""
+    return list(chain.values())
 
 
-async def _non_preemptible(api: Api, group: Object, pod: str) -> bool:
+async def _is_non_preemptible(api: Api, group: Object, pod: str) -> bool:
     """Whether the pod is non-preemptible: by its group, or as a core pod of a semi-preemptible group."""
     spec, status = group.get("spec") or {}, group.get("status") or {}
-    stated = spec.get("preemptibility") or ""
-    if stated == SEMI_PREEMPTIBLE:
+    preemptibility = spec.get("preemptibility") or ""
+    if preemptibility == SEMI_PREEMPTIBLE:
         return pod in ((status.get("schedulingState") or {}).get("corePods") or ())
-    if stated:
-        return not effective_preemptibility(stated, 0)
+    if preemptibility:
+        return not effective_preemptibility(preemptibility, 0)
     try:
-        found = await api.get(PRIORITY_CLASS.ref(spec.get("priorityClassName") or ""), kinds.PriorityClass)
+        priority_class = await api.get(PRIORITY_CLASS.ref(spec.get("priorityClassName") or ""), kinds.PriorityClass)
     except NotFound:
         return False
-    return not effective_preemptibility("", found.value)
+    return not effective_preemptibility("", priority_class.value)
 
 
 WEBHOOK = (
@@ -225,20 +225,20 @@ WEBHOOK = (
 
 
 def webhook_settings(
-    given: Mapping[str, Any], paths: Sequence[str], pods: rules.PodSelection | None = None
+    flags: Mapping[str, Any], paths: Sequence[str], pods: rules.PodSelection | None = None
 ) -> WebhookSettings:
     """The settings in the flags for a server of these paths."""
     return WebhookSettings(
         paths,
         pods or rules.PodSelection(),
         host=own_host() or WebhookSettings.host,
-        port=given["webhook_addr"],
-        certificates=Path(given["webhook_cert_dir"]),
-        own_host=given["webhook_own_host"],
+        port=flags["webhook_addr"],
+        certificates=Path(flags["webhook_cert_dir"]),
+        own_host=flags["webhook_own_host"],
     )
 
 
-_PURE = "admission keeps no queue of work"
+_NO_WORKQUEUE = "admission keeps no queue of work"
 FLAGS = (
     Flag("scheduler-name", names.SCHEDULER_NAME, "Only handle pods with this spec.schedulerName."),
     Flag("gpu-sharing-enabled", False, "Admit pods that request a fraction of a GPU."),
@@ -259,24 +259,24 @@ FLAGS = (
         "block-upsize-on-bounded-queues", False, "Reject every upsize of a pod in a queue with a finite limit or quota."
     ),
     Flag("leader-elect", False, "", ineffective="every replica serves"),
-    Flag("rate-limiter-base-delay", 1, "", ineffective=_PURE),
-    Flag("rate-limiter-max-delay", 60, "", ineffective=_PURE),
+    Flag("rate-limiter-base-delay", 1, "", ineffective=_NO_WORKQUEUE),
+    Flag("rate-limiter-max-delay", 60, "", ineffective=_NO_WORKQUEUE),
     Flag("fake-gpu-nodes", False, "", ineffective="admission does not look at nodes"),
     Flag("feature-gates", "", "", ineffective="admission has no gated features"),
 )
 
 
-def pod_settings(given: dict[str, Any]) -> PodSettings:
+def pod_settings(flags: dict[str, Any]) -> PodSettings:
     """The settings of the pod webhooks in the flags."""
     return PodSettings(
-        scheduler_name=given["scheduler_name"],
-        gpu_sharing=given["gpu_sharing_enabled"] or given["gpu_sharing_mode"] in BY_CONFIG_MAP,
-        nvfractions=given["gpu_sharing_mode"] == names.NVFRACTIONS,
-        binder_account=given["binder_service_account_username"],
-        hami_core=given["hami_core_enabled"],
-        block_visible_devices=given["block_nvidia_visible_devices"],
+        scheduler_name=flags["scheduler_name"],
+        gpu_sharing=flags["gpu_sharing_enabled"] or flags["gpu_sharing_mode"] in BY_CONFIG_MAP,
+        nvfractions=flags["gpu_sharing_mode"] == names.NVFRACTIONS,
+        binder_account=flags["binder_service_account_username"],
+        hami_core=flags["hami_core_enabled"],
+        block_visible_devices=flags["block_nvidia_visible_devices"],
         fraction_runtime_class=fraction_runtime_class(
-            given["gpu_fraction_runtime_class_name"], given["gpu_pod_runtime_class_name"]
+            flags["gpu_fraction_runtime_class_name"], flags["gpu_pod_runtime_class_name"]
         ),
     )
 
@@ -292,18 +292,18 @@ def compose(
 
 @click.command("admission")
 @takes(FLAGS, SERVERS, WEBHOOK, CLIENT, LOGS)
-def admission(**given: Any) -> None:
+def admission(**flags: Any) -> None:
     """Serve the webhooks of pods and topologies."""
-    process = process_of("admission", {**given, "leader_elect": False})
-    warn_ineffective((*FLAGS, *LOGS), given)
-    settings = pod_settings(given)
+    process = process_of("admission", {**flags, "leader_elect": False})
+    warn_ineffective((*FLAGS, *LOGS), flags)
+    settings = pod_settings(flags)
     selection = PodSelection(
         settings.scheduler_name,
         own_namespace(),
         guards_devices=settings.block_visible_devices,
-        checks_resizes=given["validate_resize_quota"],
+        checks_resizes=flags["validate_resize_quota"],
     )
     rules = AdmissionRules(
-        settings, resize=ResizeSettings(settings.scheduler_name, given["block_upsize_on_bounded_queues"])
+        settings, resize=ResizeSettings(settings.scheduler_name, flags["block_upsize_on_bounded_queues"])
     )
-    run_component(process, partial(compose, rules, webhook_settings(given, PODS, selection)))
+    run_component(process, partial(compose, rules, webhook_settings(flags, PODS, selection)))

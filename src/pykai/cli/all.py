@@ -69,7 +69,7 @@ from pykai.scheduler.group_membership import ExpectedGroups
 from pykai.scheduler.writer_context import Colocated
 
 LEASE = "kai-all"
-AT_ONCE = 32
+BUSY_WORKERS = 32
 """Workers of the binder and the pod grouper, which pods wait for: a worker mostly waits for the API server."""
 UNHURRIED = frozenset({POD_GROUP.plural})
 """Kinds whose creation yields to binds: the scheduler in this process knows these objects before they are written."""
@@ -112,12 +112,12 @@ class AllSettings:
 def compose(settings: AllSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
     """All components as one composition."""
     options = replace(settings.scheduler.options, selective=False)
-    binds = binder.make(settings.binder, api, watches, work)
+    pod_binder = binder.make(settings.binder, api, watches, work)
     expected = ExpectedGroups()
-    colocated = Colocated(None if settings.always_requests else binds.direct, expected)
+    colocated = Colocated(None if settings.always_requests else pod_binder.direct, expected)
     compositions = [
         scheduler.compose(replace(settings.scheduler, options=options), api, watches, work, colocated),
-        Composition([binder.part(binds)]),
+        Composition([binder.part(pod_binder)]),
         pod_grouper.compose(settings.grouper, api, watches, work, expected),
         pod_group_controller.compose(settings.groups, None, api, watches, work),
         queue_controller.compose(settings.queues, api, watches, work),
@@ -135,10 +135,10 @@ def compose(settings: AllSettings, api: Api, watches: InformerFactory, work: Wor
         )
         webhooks = Webhooks(api, rules, settings.webhook)
         compositions.append(Composition([Part("admission", webhooks.run, elected=False)]))
-    return _joined(compositions)
+    return _merged(compositions)
 
 
-def _joined(compositions: Sequence[Composition]) -> Composition:
+def _merged(compositions: Sequence[Composition]) -> Composition:
     return Composition(
         [part for each in compositions for part in each.parts],
         [source for each in compositions for source in each.metrics],
@@ -148,19 +148,19 @@ def _joined(compositions: Sequence[Composition]) -> Composition:
 
 def settings_for(scheduler_name: str, pods: PodSettings, webhook: WebhookSettings | None) -> AllSettings:
     """Default settings for a scheduler of this name, with these settings of the pod webhooks."""
-    usual = SchedulerSettings()
-    params = replace(usual.options.params, scheduler_name=scheduler_name)
+    defaults = SchedulerSettings()
+    params = replace(defaults.options.params, scheduler_name=scheduler_name)
     return AllSettings(
-        scheduler=replace(usual, options=replace(usual.options, params=params)),
-        binder=BinderSettings(BindRules(scheduler_name), pace=Pace(AT_ONCE, 1.0, 60.0)),
-        grouper=PodGrouperSettings(GroupingSettings(scheduler_name), workers=AT_ONCE),
+        scheduler=replace(defaults, options=replace(defaults.options, params=params)),
+        binder=BinderSettings(BindRules(scheduler_name), pace=Pace(BUSY_WORKERS, 1.0, 60.0)),
+        grouper=PodGrouperSettings(GroupingSettings(scheduler_name), workers=BUSY_WORKERS),
         groups=PodGroupStatusSettings(scheduler_name),
         pods=pods,
         webhook=webhook,
     )
 
 
-def in_sharing_mode(settings: AllSettings, mode: str) -> AllSettings:
+def with_sharing_mode(settings: AllSettings, mode: str) -> AllSettings:
     """The settings with admission, scheduler and binder in a GPU sharing mode."""
     fractions, hami = mode == names.NVFRACTIONS, mode == names.HAMI_CORE
     on = {SHARING: mode in BY_CONFIG_MAP, NVFRACTIONS: fractions, HAMI: hami}
@@ -179,48 +179,48 @@ def in_sharing_mode(settings: AllSettings, mode: str) -> AllSettings:
     )
 
 
-def settings_of(given: dict[str, Any]) -> AllSettings:
+def settings_of(flags: dict[str, Any]) -> AllSettings:
     """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
-    name = given["scheduler_name"]
+    name = flags["scheduler_name"]
     pods = PodSettings(
         name,
-        given["gpu_sharing_enabled"],
-        block_visible_devices=given["block_nvidia_visible_devices"],
-        fraction_runtime_class=given["gpu_fraction_runtime_class_name"],
+        flags["gpu_sharing_enabled"],
+        block_visible_devices=flags["block_nvidia_visible_devices"],
+        fraction_runtime_class=flags["gpu_fraction_runtime_class_name"],
     )
-    seen = PodSelection(name, own_namespace(), guards_devices=pods.block_visible_devices, checks_resizes=True)
-    usual = settings_for(name, pods, webhook_settings(given, PATHS, seen))
-    scaling = ScalingSettings(ScalingPodTemplate(given["scaling_pod_image"]), name)
-    reservations = ReservationTemplate(runtime_class=given["runtime_class_name"])
-    made = replace(
-        usual,
-        scheduler=_scheduler(usual.scheduler, given),
-        binder=replace(usual.binder, reservations=reservations),
+    selection = PodSelection(name, own_namespace(), guards_devices=pods.block_visible_devices, checks_resizes=True)
+    defaults = settings_for(name, pods, webhook_settings(flags, PATHS, selection))
+    scaling = ScalingSettings(ScalingPodTemplate(flags["scaling_pod_image"]), name)
+    reservations = ReservationTemplate(runtime_class=flags["runtime_class_name"])
+    settings = replace(
+        defaults,
+        scheduler=_scheduler_settings(defaults.scheduler, flags),
+        binder=replace(defaults.binder, reservations=reservations),
         grouper=replace(
-            usual.grouper, grouping=GroupingSettings(name, given["queue_label_key"], given["nodepool_label_key"])
+            defaults.grouper, grouping=GroupingSettings(name, flags["queue_label_key"], flags["nodepool_label_key"])
         ),
-        queues=QueueControllerSettings(metrics_namespace=given["metrics_namespace"]),
-        scaling=NodeScalerSettings(scaling) if given["cluster_autoscaling"] else None,
-        always_requests=given["always_bind_requests"],
+        queues=QueueControllerSettings(metrics_namespace=flags["metrics_namespace"]),
+        scaling=NodeScalerSettings(scaling) if flags["cluster_autoscaling"] else None,
+        always_requests=flags["always_bind_requests"],
     )
-    return in_sharing_mode(made, given["gpu_sharing_mode"]) if given["gpu_sharing_mode"] else made
+    return with_sharing_mode(settings, flags["gpu_sharing_mode"]) if flags["gpu_sharing_mode"] else settings
 
 
-def _scheduler(usual: SchedulerSettings, given: dict[str, Any]) -> SchedulerSettings:
-    pools = given["nodepool_label_key"]
+def _scheduler_settings(defaults: SchedulerSettings, flags: dict[str, Any]) -> SchedulerSettings:
+    pools = flags["nodepool_label_key"]
     params = replace(
-        usual.options.params,
-        queue_label_key=given["queue_label_key"],
+        defaults.options.params,
+        queue_label_key=flags["queue_label_key"],
         node_pool_key=pools,
         partitioned=bool(pools),
     )
-    options = replace(usual.options, params=params, metrics_namespace=given["metrics_namespace"])
+    options = replace(defaults.options, params=params, metrics_namespace=flags["metrics_namespace"])
     return replace(
-        usual,
+        defaults,
         options=options,
-        config=config_of(given["scheduler_conf"]),
-        takes_over=given["leader_elect"],
-        plugin_port=given["plugin_server_port"],
+        config=config_of(flags["scheduler_conf"]),
+        takes_over=flags["leader_elect"],
+        plugin_port=flags["plugin_server_port"],
     )
 
 
@@ -231,14 +231,14 @@ async def _install(kubeconfig: str) -> None:
 
 @click.command("all")
 @takes(FLAGS, ELECTION, SERVERS, WEBHOOK, CLIENT, LOGS)
-def all(**given: Any) -> None:  # noqa: A001 - the command's name
+def all(**flags: Any) -> None:  # noqa: A001 - the command's name
     """Every component in one process, for small clusters."""
-    process = process_of("all", given, LEASE)
+    process = process_of("all", flags, LEASE)
     process = replace(process, client=replace(process.client, unhurried=UNHURRIED))
-    warn_ineffective(LOGS, given)
-    settings = settings_of(given)
+    warn_ineffective(LOGS, flags)
+    settings = settings_of(flags)
     check_config(settings.scheduler.config)
-    if given["install"]:
+    if flags["install"]:
         with reported_errors():
-            asyncio.run(_install(given["kubeconfig"]))
+            asyncio.run(_install(flags["kubeconfig"]))
     run_component(process, partial(compose, settings))

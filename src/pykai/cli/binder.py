@@ -22,26 +22,30 @@ from pykai.kube.workqueue import Pace
 from pykai.objects import names, units
 from pykai.observe.metrics import WorkMetrics
 
-_USUAL, _POD = BinderSettings(), ReservationTemplate()
+_DEFAULTS, _TEMPLATE = BinderSettings(), ReservationTemplate()
 RESERVATION = (
-    Flag("resource-reservation-namespace", _POD.namespace, "Namespace of reservation pods."),
-    Flag("resource-reservation-service-account", _POD.service_account, "Service account of reservation pods."),
-    Flag("resource-reservation-app-label", _POD.app, "Value of label `app` of reservation pods."),
-    Flag("resource-reservation-pod-image", _POD.image, "Image of reservation pods."),
+    Flag("resource-reservation-namespace", _TEMPLATE.namespace, "Namespace of reservation pods."),
+    Flag(
+        "resource-reservation-service-account",
+        _TEMPLATE.service_account,
+        "Service account of reservation pods.",
+    ),
+    Flag("resource-reservation-app-label", _TEMPLATE.app, "Value of label `app` of reservation pods."),
+    Flag("resource-reservation-pod-image", _TEMPLATE.image, "Image of reservation pods."),
     Flag("resource-reservation-allocation-timeout", 40, "Seconds to wait until a reservation pod reports its GPU."),
     Flag(
         "resource-reservation-pod-resources",
-        json.encode(_POD.resources).decode(),
+        json.encode(_TEMPLATE.resources).decode(),
         "Requests and limits of reservation pods beside the GPU (JSON).",
     ),
     Flag("resource-reservation-pod-security-context", "", "Security context of reservation pods (JSON)."),
     Flag("resource-reservation-container-security-context", "", "Security context of their container (JSON)."),
-    Flag("runtime-class-name", _POD.runtime_class, "Runtime class of reservation pods; empty: none."),
+    Flag("runtime-class-name", _TEMPLATE.runtime_class, "Runtime class of reservation pods; empty: none."),
     Flag("fake-gpu-nodes", False, "Nodes have fake GPUs: reservation pods only sleep."),
 )
 FLAGS = (
     Flag("scheduler-name", names.SCHEDULER_NAME, "Only bind pods with this spec.schedulerName."),
-    Flag("scale-adjust-namespace", _USUAL.scaling_namespace, "Namespace of scaling pods."),
+    Flag("scale-adjust-namespace", _DEFAULTS.scaling_namespace, "Namespace of scaling pods."),
     Flag("rate-limiter-base-delay", 1, "Initial backoff after a failed reconcile, in seconds."),
     Flag("rate-limiter-max-delay", 60, "Maximum backoff after failed reconciles, in seconds."),
     Flag("plugins", "", "Binder plugins that differ from the defaults (JSON)."),
@@ -55,56 +59,52 @@ class _Resources(Struct, frozen=True, forbid_unknown_fields=True):
     claims: list[dict[str, str]] | None = None
 
 
-def settings_of(given: Mapping[str, Any]) -> BinderSettings:
+def settings_of(flags: Mapping[str, Any]) -> BinderSettings:
     """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
     return BinderSettings(
-        rules=BindRules(given["scheduler_name"], _seconds(given, "resource-reservation-allocation-timeout")),
-        reservations=_template(given),
-        scaling_namespace=given["scale_adjust_namespace"],
-        plugins=_plugins(given["plugins"]),
-        pace=_pace(given),
+        rules=BindRules(flags["scheduler_name"], _seconds(flags, "resource-reservation-allocation-timeout")),
+        reservations=ReservationTemplate(
+            namespace=flags["resource_reservation_namespace"],
+            service_account=flags["resource_reservation_service_account"],
+            app=flags["resource_reservation_app_label"],
+            image=flags["resource_reservation_pod_image"],
+            runtime_class=flags["runtime_class_name"],
+            resources=_resources(flags, "resource-reservation-pod-resources"),
+            pod_security=_object(flags, "resource-reservation-pod-security-context"),
+            container_security=_object(flags, "resource-reservation-container-security-context"),
+            fake_gpus=flags["fake_gpu_nodes"],
+        ),
+        scaling_namespace=flags["scale_adjust_namespace"],
+        plugins=_read_plugins(flags["plugins"]),
+        pace=_pace(flags),
     )
 
 
-def _template(given: Mapping[str, Any]) -> ReservationTemplate:
-    return ReservationTemplate(
-        namespace=given["resource_reservation_namespace"],
-        service_account=given["resource_reservation_service_account"],
-        app=given["resource_reservation_app_label"],
-        image=given["resource_reservation_pod_image"],
-        runtime_class=given["runtime_class_name"],
-        resources=_resources(given, "resource-reservation-pod-resources"),
-        pod_security=_object(given, "resource-reservation-pod-security-context"),
-        container_security=_object(given, "resource-reservation-container-security-context"),
-        fake_gpus=given["fake_gpu_nodes"],
-    )
+def _pace(flags: Mapping[str, Any]) -> Pace:
+    base, longest = _seconds(flags, "rate-limiter-base-delay"), _seconds(flags, "rate-limiter-max-delay")
+    if base > longest:
+        raise click.BadParameter(f"is shorter than the base delay of {base:g}", param_hint="--rate-limiter-max-delay")
+    return Pace(flags["max_concurrent_reconciles"], base, longest)
 
 
-def _pace(given: Mapping[str, Any]) -> Pace:
-    first, longest = (_seconds(given, f"rate-limiter-{which}-delay") for which in ("base", "max"))
-    if first > longest:
-        raise click.BadParameter(f"is shorter than the base delay of {first:g}", param_hint="--rate-limiter-max-delay")
-    return Pace(given["max_concurrent_reconciles"], first, longest)
-
-
-def _seconds(given: Mapping[str, Any], flag: str) -> float:
-    seconds = float(given[flag.replace("-", "_")])
+def _seconds(flags: Mapping[str, Any], flag: str) -> float:
+    seconds = float(flags[flag.replace("-", "_")])
     if seconds <= 0:
         raise click.BadParameter("must be more than 0 seconds", param_hint=f"--{flag}")
     return seconds
 
 
-def _resources(given: Mapping[str, Any], flag: str) -> dict[str, Any]:
+def _resources(flags: Mapping[str, Any], flag: str) -> dict[str, Any]:
     """Requests and limits, validated here: otherwise the API server would reject every reservation pod."""
-    found = _object(given, flag)
+    resources = _object(flags, flag)
     try:
-        asked = converted(found, _Resources)
-        for part, amounts in (("requests", asked.requests), ("limits", asked.limits)):
+        checked = converted(resources, _Resources)
+        for part, amounts in (("requests", checked.requests), ("limits", checked.limits)):
             for name, amount in (amounts or {}).items():
                 _check_amount(f"{part}.{name}", amount)
     except FieldError as error:
         raise click.BadParameter(str(error), param_hint=f"--{flag}") from error
-    return found
+    return resources
 
 
 def _check_amount(path: str, amount: str | int | float) -> None:
@@ -116,15 +116,15 @@ def _check_amount(path: str, amount: str | int | float) -> None:
         raise FieldError(path, f"{amount} is negative")
 
 
-def _object(given: Mapping[str, Any], flag: str) -> dict[str, Any]:
-    text = given[flag.replace("-", "_")]
+def _object(flags: Mapping[str, Any], flag: str) -> dict[str, Any]:
+    text = flags[flag.replace("-", "_")]
     try:
         return json.decode(text, type=dict[str, Any]) if text else {}
     except DecodeError as error:
         raise click.BadParameter(f"is not a JSON object: {error}", param_hint=f"--{flag}") from error
 
 
-def _plugins(text: str) -> Mapping[str, Plugin]:
+def _read_plugins(text: str) -> Mapping[str, Plugin]:
     try:
         return read_plugins(text)
     except FieldError as error:
@@ -137,9 +137,9 @@ def make(settings: BinderSettings, api: Api, watches: InformerFactory, work: Wor
     return Binder(api, watches, settings, meters)
 
 
-def part(made: Binder) -> Part:
+def part(pod_binder: Binder) -> Part:
     """The binder as a part of a component."""
-    return Part("binder", made.run)
+    return Part("binder", pod_binder.run)
 
 
 def compose(settings: BinderSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
@@ -149,8 +149,8 @@ def compose(settings: BinderSettings, api: Api, watches: InformerFactory, work: 
 
 @click.command("binder")
 @takes(FLAGS, RESERVATION, WORKERS, ELECTION, SERVERS, CLIENT, LOGS)
-def binder(**given: Any) -> None:
+def binder(**flags: Any) -> None:
     """Bind pods as BindRequests say and reserve shared GPUs."""
-    process = process_of("binder", given, names.BINDER_LEASE)
-    warn_ineffective((*FLAGS, *LOGS), given)
-    run_component(process, partial(compose, settings_of(given)))
+    process = process_of("binder", flags, names.BINDER_LEASE)
+    warn_ineffective((*FLAGS, *LOGS), flags)
+    run_component(process, partial(compose, settings_of(flags)))

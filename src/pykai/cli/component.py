@@ -36,7 +36,7 @@ from pykai.observe.metrics import WorkMetrics
 
 log = structlog.get_logger("component")
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-COLLECTED_AFTER = (10_000, 20, 20)
+GC_THRESHOLDS = (10_000, 20, 20)
 """Thresholds of the garbage collector: objects from watches live long and form no reference cycles."""
 _LEVELS = {"debug": 5, "info": 3, "warn": 1, "error": 1, "panic": 1}
 
@@ -79,26 +79,26 @@ class Process:
     namespace: str = ""
 
 
-def process_of(name: str, given: Mapping[str, Any], lease: str = "") -> Process:
+def process_of(name: str, flags: Mapping[str, Any], lease: str = "") -> Process:
     """The common settings in a command's flags; also configures logging."""
-    set_up_logs(given)
-    usual = Process(name)
+    set_up_logs(flags)
+    defaults = Process(name)
     return Process(
         name,
-        ClientSettings(qps=max(given["qps"], 0.0), burst=given["burst"]),
-        given["kubeconfig"],
-        given.get("metrics_bind_address", usual.metrics_address),
-        given.get("health_probe_bind_address", usual.health_address),
-        lease if given.get("leader_elect") else "",
+        ClientSettings(qps=max(flags["qps"], 0.0), burst=flags["burst"]),
+        flags["kubeconfig"],
+        flags.get("metrics_bind_address", defaults.metrics_address),
+        flags.get("health_probe_bind_address", defaults.health_address),
+        lease if flags.get("leader_elect") else "",
     )
 
 
-def set_up_logs(given: Mapping[str, Any]) -> None:
+def set_up_logs(flags: Mapping[str, Any]) -> None:
     """Configure logging by the zap flags; an unknown value is a click.BadParameter."""
-    encoder = given.get("zap_encoder") or ("console" if given.get("zap_devel", True) else "json")
+    encoder = flags.get("zap_encoder") or ("console" if flags.get("zap_devel", True) else "json")
     if encoder not in ("console", "json"):
         raise click.BadParameter(f"{encoder!r} is neither console nor json", param_hint="--zap-encoder")
-    level = given.get("zap_log_level") or "info"
+    level = flags.get("zap_log_level") or "info"
     if level not in _LEVELS and not level.isdigit():
         known = ", ".join(_LEVELS)
         raise click.BadParameter(f"{level!r} is neither a number nor one of {known}", param_hint="--zap-log-level")
@@ -107,9 +107,9 @@ def set_up_logs(given: Mapping[str, Any]) -> None:
 
 def run_component(process: Process, compose: Compose) -> None:
     """Run a component until SIGINT or SIGTERM; any other end is an error of the command."""
-    gc.set_threshold(*COLLECTED_AFTER)
+    gc.set_threshold(*GC_THRESHOLDS)
     with reported_errors():
-        asyncio.run(_until_signal(process, compose))
+        asyncio.run(_run_until_signal(process, compose))
 
 
 @contextmanager
@@ -121,13 +121,13 @@ def reported_errors() -> Iterator[None]:
         raise click.ClickException(str(error)) from error
 
 
-async def _until_signal(process: Process, compose: Compose) -> None:
+async def _run_until_signal(process: Process, compose: Compose) -> None:
     stop = asyncio.Event()
     for number in _STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     access = find_access(process.kubeconfig)
     async with HttpApi(access, process.client) as api:
-        work = asyncio.create_task(live(api, process, compose, _election(api, process)))
+        work = asyncio.create_task(run_composition(api, process, compose, _election(api, process)))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([work, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -145,7 +145,7 @@ def _election(api: Api, process: Process) -> Election | None:
     return Election(api, LEASE.ref(process.lease, process.namespace or own_namespace()), identity(), wall)
 
 
-async def live(
+async def run_composition(
     api: Api,
     process: Process,
     compose: Compose,
@@ -154,30 +154,30 @@ async def live(
 ) -> None:
     """Run a component until cancelled; an error that ends it is raised. `all_ready` is set once every part is ready."""
     watches, work = InformerFactory(api), WorkMetrics()
-    composed = compose(api, watches, work)
-    ready = {part.name: asyncio.Event() for part in composed.parts}
+    composition = compose(api, watches, work)
+    ready = {part.name: asyncio.Event() for part in composition.parts}
 
     def problems() -> list[str]:
         waiting = [f"{name}: not started yet" for name, event in ready.items() if not event.is_set()]
         return watches.problems() + (waiting if election is None or election.leading else [])
 
-    pages = {"/metrics": metrics_page(work.text, *composed.metrics), **composed.pages}
+    pages = {"/metrics": metrics_page(work.text, *composition.metrics), **composition.pages}
     async with AsyncExitStack() as servers:
         for address, shown in pages_by_address(process, pages, health_pages(problems)).items():
             await servers.enter_async_context(serving(on_own_host(address), shown))
-        always = [part for part in composed.parts if not part.elected or election is None]
-        jobs = [watches.run(), *(part.run(ready[part.name]) for part in always)]
-        led = [part for part in composed.parts if part not in always]
+        unelected = [part for part in composition.parts if not part.elected or election is None]
+        jobs = [watches.run(), *(part.run(ready[part.name]) for part in unelected)]
+        elected = [part for part in composition.parts if part not in unelected]
         if election is not None:
-            jobs.append(election.run(lambda: _together([part.run(ready[part.name]) for part in led])))
+            jobs.append(election.run(lambda: _run_until_first_ends([part.run(ready[part.name]) for part in elected])))
         if all_ready is not None:
-            jobs.append(_announce(list(ready.values()), all_ready))
-        log.info("started", component=process.name, parts=[part.name for part in composed.parts])
-        await _together(jobs)
+            jobs.append(_set_when_ready(list(ready.values()), all_ready))
+        log.info("started", component=process.name, parts=[part.name for part in composition.parts])
+        await _run_until_first_ends(jobs)
 
 
-async def _announce(awaited: Sequence[asyncio.Event], all_ready: asyncio.Event) -> None:
-    for event in awaited:
+async def _set_when_ready(events: Sequence[asyncio.Event], all_ready: asyncio.Event) -> None:
+    for event in events:
         await event.wait()
     all_ready.set()
     await asyncio.Event().wait()
@@ -190,7 +190,7 @@ def pages_by_address(
     return {process.health_address: dict(health), process.metrics_address: {**health, **pages}}
 
 
-async def _together(jobs: Sequence[Coroutine[Any, Any, Any]]) -> None:
+async def _run_until_first_ends(jobs: Sequence[Coroutine[Any, Any, Any]]) -> None:
     """Run jobs until the first ends, and cancel the others; its error is raised, and ending without one is an error."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:

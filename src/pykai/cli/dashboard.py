@@ -74,9 +74,9 @@ def dashboard(
 async def serve_by_hand(board: Board, port: int, beside: Awaitable[None] | None = None) -> None:
     """Serve on loopback until a signal, or until `beside` ends."""
     gate = ByHand()
-    async with serving(Dashboard(board, gate), LOOPBACK, port) as found:
-        click.echo(f"http://{LOOPBACK}:{found}/?token={gate.secret}")
-        await _until_signal(beside)
+    async with serving(Dashboard(board, gate), LOOPBACK, port) as bound_port:
+        click.echo(f"http://{LOOPBACK}:{bound_port}/?token={gate.secret}")
+        await _run_until_signal(beside)
 
 
 async def _serve_live(source: StateSource, port: int) -> None:
@@ -87,20 +87,20 @@ async def _serve_live(source: StateSource, port: int) -> None:
 
 
 async def _serve_cluster(source: StateSource, address: str, tls: ssl.SSLContext | None) -> None:
-    where = address_of(address)
-    if where is None:
+    listen = address_of(address)
+    if listen is None:
         raise click.BadParameter(f"{address!r} is no address to listen on", param_hint="--in-cluster")
     access = find_access(source.kubeconfig, source.context)
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(HttpApi(access, READING))
         board = LiveBoard(Title("live", access.server), api, await following(api, source.shard))
         gate: Gate = SignedIn(Reviews(api, steady), Sessions(steady), tls is not None)
-        found = await stack.enter_async_context(serving(Dashboard(board, gate), where[0] or "", where[1], tls))
-        click.echo(f"serving at port {found}")
-        await _until_signal(board.run())
+        bound_port = await stack.enter_async_context(serving(Dashboard(board, gate), listen[0] or "", listen[1], tls))
+        click.echo(f"serving at port {bound_port}")
+        await _run_until_signal(board.run())
 
 
-async def _until_signal(beside: Awaitable[None] | None) -> None:
+async def _run_until_signal(beside: Awaitable[None] | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -9,7 +9,7 @@ import click
 from msgspec.structs import replace
 
 from pykai.cli.flags import InputError
-from pykai.cli.state import output_option, read_state, shown_as_data, source_of, state_options
+from pykai.cli.state import output_option, print_as_data, read_state, source_of, state_options
 from pykai.explain import why
 from pykai.explain.remedies import expected_start, remedies
 from pykai.explain.source import Decided
@@ -35,70 +35,73 @@ def explain(target: str, namespace: str, with_remedies: bool, output: str, **opt
     own permissions.
     """
     state = read_state(source_of(options))
-    gangs = _found(state, target, namespace)
+    gangs = _gangs(state, target, namespace)
     explained = []
     for number, gang in enumerate(gangs):
-        found = why.explain(state, gang)
+        workload = why.explain(state, gang)
         if output == "text":
-            click.echo(("\n" if number else "") + "\n".join(lines(found)))
+            click.echo(("\n" if number else "") + "\n".join(lines(workload)))
         if with_remedies:
-            found = replace(found, remedies=remedies(state, gang), start=expected_start(state, gang))
-        if output == "text" and with_remedies and found.reason is not None:
-            click.echo("\n".join(_remedy_lines(found)))
-        explained.append(found)
-    shown_as_data(explained[0] if len(explained) == 1 else explained, output)
+            workload = replace(workload, remedies=remedies(state, gang), start=expected_start(state, gang))
+        if output == "text" and with_remedies and workload.reason is not None:
+            click.echo("\n".join(_remedy_lines(workload)))
+        explained.append(workload)
+    print_as_data(explained[0] if len(explained) == 1 else explained, output)
 
 
-def _found(state: Decided, target: str, namespace: str) -> Sequence[Key]:
+def _gangs(state: Decided, target: str, namespace: str) -> Sequence[Key]:
     try:
         return gangs_of(state, target, namespace)
     except TargetError as error:
         raise InputError(str(error)) from error
 
 
-def lines(found: Explanation) -> Iterator[str]:
+def lines(workload: Explanation) -> Iterator[str]:
     """An explanation as lines of text, the reason first."""
-    word = ", created" if found.state == why.STARTS else " since"
-    since = f"{word} {found.since}" if found.since else ""
-    pods = ", ".join(f"{count} {name}" for name, count in found.pods.items()) or "no pods"
-    yield f"{found.namespace}/{found.name}: {found.state}{since} ({pods})"
-    if found.reason is not None:
-        yield f"  Why:      {found.reason.token} ({found.reason.category}): {_one_line(found.reason.message)}"
-    if found.queue is not None:
-        queue = found.queue
-        figures = _figures(queue.allocated, queue.quota, queue.fair_share, queue.limit)
-        yield f"  Queue:    {' / '.join(queue.path)}: {figures}"
-    if found.position is not None:
-        place = found.position
+    word = ", created" if workload.state == why.STARTS else " since"
+    since = f"{word} {workload.since}" if workload.since else ""
+    pods = ", ".join(f"{count} {name}" for name, count in workload.pods.items()) or "no pods"
+    yield f"{workload.namespace}/{workload.name}: {workload.state}{since} ({pods})"
+    if workload.reason is not None:
+        yield f"  Why:      {workload.reason.token} ({workload.reason.category}): {_one_line(workload.reason.message)}"
+    if workload.queue is not None:
+        queue = workload.queue
+        amounts = _queue_amounts(queue.allocated, queue.quota, queue.fair_share, queue.limit)
+        yield f"  Queue:    {' / '.join(queue.path)}: {amounts}"
+    if workload.position is not None:
+        place = workload.position
         yield f"  Position: {place.in_queue} of {place.of_queue} in its queue, {place.overall} of {place.of_all} in all"
         if place.ahead:
             ahead = [f"{each.namespace}/{each.name}" for each in place.ahead]
             hidden = place.in_queue - 1 - len(ahead)
             yield f"  Before it: {f'{hidden} others, ' if hidden > 0 else ''}{', '.join(ahead)}"
-    for verdict in found.verdicts:
+    for verdict in workload.verdicts:
         fit = f"; a place for {verdict.found} of {verdict.needed} pods" if verdict.needed else ""
         yield f"  {verdict.action + ':':15s} {verdict.code}: {_one_line(verdict.message)}{fit}"
-    for pod, message in list(found.messages.items())[:ROWS]:
+    for pod, message in list(workload.messages.items())[:ROWS]:
         yield f"  Pod {pod}: {_one_line(message)}"
-    if found.waits_for:
-        yield f"  Waits for: {_few(found.waits_for)}"
-    if found.evicted_for:
-        yield f"  Evicted for: {_few(found.evicted_for)}"
-    for note in found.notes:
+    if workload.waits_for:
+        yield f"  Waits for: {_first_names(workload.waits_for)}"
+    if workload.evicted_for:
+        yield f"  Evicted for: {_first_names(workload.evicted_for)}"
+    for note in workload.notes:
         yield f"  Note: {note}"
 
 
-def _remedy_lines(found: Explanation) -> Iterator[str]:
-    yield f"  Expected start: {found.start.at or 'unknown'}{f' ({found.start.why})' if found.start.why else ''}"
-    ahead = found.position.overall - 1 if found.position is not None else 0
+def _remedy_lines(workload: Explanation) -> Iterator[str]:
+    start = workload.start
+    yield f"  Expected start: {start.at or 'unknown'}{f' ({start.why})' if start.why else ''}"
+    ahead = workload.position.overall - 1 if workload.position is not None else 0
     first = f" before the {ahead} workloads ahead of it" if ahead > 1 else ""
-    yield "  What would start it:" if found.remedies else f"  No single change was found that would start it{first}."
-    for remedy in found.remedies:
+    yield (
+        "  What would start it:" if workload.remedies else f"  No single change was found that would start it{first}."
+    )
+    for remedy in workload.remedies:
         after = f" (after evicting {many(remedy.evicts, 'pod')})" if remedy.evicts else ""
         yield f"    - {remedy.text}{after}"
 
 
-def _figures(allocated: Amounts, quota: Amounts, fair: Amounts, limit: Amounts) -> str:
+def _queue_amounts(allocated: Amounts, quota: Amounts, fair: Amounts, limit: Amounts) -> str:
     """The GPU amounts of a queue, or its CPU amounts if it has none of GPUs."""
     gpus = any(each.gpus for each in (allocated, quota, fair, limit))
     scale, unit = (1.0, "GPUs") if gpus else (_MILLI, "cores")
@@ -107,7 +110,7 @@ def _figures(allocated: Amounts, quota: Amounts, fair: Amounts, limit: Amounts) 
     return "uses {} {}, quota {}, fair share {}, limit {}".format(shown[0], unit, *shown[1:])
 
 
-def _few(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - ROWS} more" if len(names) > ROWS else ""
     return ", ".join(names[:ROWS]) + more
 

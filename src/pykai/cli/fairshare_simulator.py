@@ -54,22 +54,22 @@ def simulator(cors: bool) -> web.Application:
     return app
 
 
-async def _serve(given: dict[str, Any]) -> None:
+async def _serve(flags: dict[str, Any]) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serving(simulator(given["enable_cors"]), given["port"], given["host"]) as port:
-        log.info("serving", address=f"http://{given['host']}:{port}/simulate")
+    async with serving(simulator(flags["enable_cors"]), flags["port"], flags["host"]) as port:
+        log.info("serving", address=f"http://{flags['host']}:{port}/simulate")
         await stop.wait()
 
 
 @click.command("fairshare-simulator")
 @takes(FLAGS)
-def fairshare_simulator(**given: Any) -> None:
+def fairshare_simulator(**flags: Any) -> None:
     """Serve POST /simulate: the fair shares of the queues in a request, computed as in the scheduler.
 
     Flags may be written with one dash, as KAI's.
     """
     logs.set_up()
     with reported_errors():
-        asyncio.run(_serve(given))
+        asyncio.run(_serve(flags))

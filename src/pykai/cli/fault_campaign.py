@@ -40,14 +40,14 @@ class Seeds(click.ParamType[range]):
 SEEDS = Seeds()
 
 
-def deployed(chosen: World) -> SimulatedProduct:
+def product_of(world: World) -> SimulatedProduct:
     """The product as a world configures it."""
     config = SchedulerConfig()
-    if chosen.numa:
+    if world.numa:
         plugins = [{"name": name} for name in (*registry.BUILT_IN, "numa")]
         config = scheduler.read({"tiers": [{"plugins": plugins}]})
     product = SimulatedProduct(config)
-    product.scaling, product.operated = chosen.scaling, chosen.operator
+    product.scaling, product.operated = world.scaling, world.operator
     return product
 
 
@@ -57,17 +57,17 @@ def play_faults(seeds: range) -> None:
     For a single seed, also print the shortest history that has the violation.
     """
     if len(seeds) == 1:
-        outcome = play(seeds[0], deployed)
-        _tell(outcome)
+        outcome = play(seeds[0], product_of)
+        _print_outcome(outcome)
         if outcome.violations:
-            click.echo(story(shrunk(outcome, partial(play, seeds[0], deployed)), outcome))
+            click.echo(story(shrunk(outcome, partial(play, seeds[0], product_of)), outcome))
             sys.exit(1)
         return
     played, failed, counts, cpu = 0, list[int](), Counter[str](), 0.0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # An interrupted campaign prints its totals, too.
     try:
-        for outcome in _each(seeds):
-            _tell(outcome)
+        for outcome in _outcomes(seeds):
+            _print_outcome(outcome)
             played += 1
             counts += outcome.counts
             cpu += outcome.cpu
@@ -84,30 +84,30 @@ def play_faults(seeds: range) -> None:
     click.echo("no violation")
 
 
-def _each(seeds: range) -> Iterator[Outcome]:
+def _outcomes(seeds: range) -> Iterator[Outcome]:
     """The outcomes in order of completion, from one worker process per processor."""
-    warm_up(deployed)
+    warm_up(product_of)
     gc.collect()
     gc.freeze()  # Shared objects are neither collected nor copied in the forked processes.
     workers = int(os.environ.get("KAI_FAULTS_WORKERS") or os.cpu_count() or 1)
     context = multiprocessing.get_context("fork")
-    with context.Pool(min(workers, len(seeds)), _uninterrupted, maxtasksperchild=1) as pool:
-        yield from pool.imap_unordered(_played, seeds)
+    with context.Pool(min(workers, len(seeds)), _ignore_interrupt, maxtasksperchild=1) as pool:
+        yield from pool.imap_unordered(_play_seed, seeds)
 
 
-def _uninterrupted() -> None:
+def _ignore_interrupt() -> None:
     """Ignore SIGINT in a worker: the campaign's process handles it and ends the workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _played(seed: int) -> Outcome:
-    outcome = play(seed, deployed)
+def _play_seed(seed: int) -> Outcome:
+    outcome = play(seed, product_of)
     outcome.events, outcome.cpu = [], time.process_time()  # This process runs one history only.
     return outcome
 
 
-def _tell(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome) -> None:
     faults = sum(outcome.counts.values())
     click.echo(
         f"seed {outcome.seed}: {outcome.title}; {outcome.pods} pods, {faults} faults, history {outcome.fingerprint}"

@@ -33,7 +33,7 @@ class InputError(click.ClickException):
     exit_code = 2
 
 
-def anything(_: Any) -> str:
+def accept_any(_: Any) -> str:
     """Accept every value."""
     return ""
 
@@ -58,18 +58,18 @@ def at_least(least: float) -> Check:
 def time_at_least(least: float) -> Check:
     """A check that accepts durations of at least this many seconds."""
     return lambda text: (
-        _time_wrong(text) or ("" if units.parse_duration(text) >= least else f"must be at least {least:g}s")
+        _duration_error(text) or ("" if units.parse_duration(text) >= least else f"must be at least {least:g}s")
     )
 
 
 def time_above(bound: float) -> Check:
     """A check that accepts durations longer than this many seconds."""
     return lambda text: (
-        _time_wrong(text) or ("" if units.parse_duration(text) > bound else f"must be longer than {bound:g}s")
+        _duration_error(text) or ("" if units.parse_duration(text) > bound else f"must be longer than {bound:g}s")
     )
 
 
-def _time_wrong(text: str) -> str:
+def _duration_error(text: str) -> str:
     try:
         units.parse_duration(text)
     except units.DurationError as error:
@@ -124,7 +124,7 @@ class Flag:
     unset: bool = False
     ineffective: str = ""
     one_dash: bool = False
-    check: Check = anything
+    check: Check = accept_any
 
     @property
     def parameter(self) -> str:
@@ -134,19 +134,19 @@ class Flag:
     def option(self) -> Callable[[F], F]:
         """The flag as an option of a click command."""
         text = f"No effect: {self.ineffective}." if self.ineffective else self.help
-        given: dict[str, Any] = {"type": type(self.default), "help": text, "hidden": bool(self.ineffective)}
-        given["callback"] = self._checked
+        settings: dict[str, Any] = {"type": type(self.default), "help": text, "hidden": bool(self.ineffective)}
+        settings["callback"] = self._validated
         if isinstance(self.default, bool):
-            given |= {"is_flag": False, "flag_value": "true", "metavar": "[=BOOLEAN]"}
+            settings |= {"is_flag": False, "flag_value": "true", "metavar": "[=BOOLEAN]"}
         if not self.unset:
-            given |= {"default": self.default, "show_default": self.default != ""}
+            settings |= {"default": self.default, "show_default": self.default != ""}
         spellings = [f"--{self.name}", *([f"-{self.name}"] if self.one_dash else [])]
-        return click.option(*spellings, self.parameter, **given)
+        return click.option(*spellings, self.parameter, **settings)
 
-    def _checked(self, ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        check = number if self.check is anything and isinstance(value, float) else self.check
-        if value is not None and (wrong := check(value)):
-            raise click.BadParameter(wrong)
+    def _validated(self, ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        check = number if self.check is accept_any and isinstance(value, float) else self.check
+        if value is not None and (problem := check(value)):
+            raise click.BadParameter(problem)
         return value
 
 
@@ -154,9 +154,9 @@ def takes(*tables: Iterable[Flag]) -> Callable[[F], F]:
     """A decorator that adds the flags of these tables to a command, in this order; duplicate names are an error."""
     flags = [flag for table in tables for flag in table]
     names = [flag.name for flag in flags]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise ValueError(f"flag {sorted(twice)[0]} stands in two tables")
+    duplicates = {name for name in names if names.count(name) > 1}
+    if duplicates:
+        raise ValueError(f"flag {sorted(duplicates)[0]} stands in two tables")
 
     def decorate(command: F) -> F:
         for flag in reversed(flags):
@@ -166,25 +166,25 @@ def takes(*tables: Iterable[Flag]) -> Callable[[F], F]:
     return decorate
 
 
-def warn_ineffective(flags: Iterable[Flag], given: Mapping[str, Any]) -> None:
+def warn_ineffective(flags: Iterable[Flag], values: Mapping[str, Any]) -> None:
     """Log a warning for each given flag that has no effect."""
     import structlog  # slow to import, and --help does not need it
 
     log = structlog.get_logger("flags")
     for flag in flags:
-        if flag.ineffective and given.get(flag.parameter) not in (None, flag.default):
+        if flag.ineffective and values.get(flag.parameter) not in (None, flag.default):
             log.warning("flag has no effect", flag=f"--{flag.name}", why=flag.ineffective)
 
 
 def pairs(text: str, flag: str) -> dict[str, str]:
     """Parse `k=v,k2=v2`; a part without `=` is a click.BadParameter that names the flag."""
-    found: dict[str, str] = {}
+    parsed: dict[str, str] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         key, equals, value = part.partition("=")
         if not equals or not key:
             raise click.BadParameter(f"{part!r} is not of the form key=value", param_hint=f"--{flag}")
-        found[key.strip()] = value.strip()
-    return found
+        parsed[key.strip()] = value.strip()
+    return parsed
 
 
 def client(burst: int) -> tuple[Flag, ...]:

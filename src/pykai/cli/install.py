@@ -36,35 +36,35 @@ log = structlog.get_logger("install")
 
 def objects() -> list[tuple[Resource, Object]]:
     """All objects but the CRDs, in the order of creation."""
-    spaces = (names.SYSTEM_NAMESPACE, names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
+    namespaces = (names.SYSTEM_NAMESPACE, names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
     accounts = ((names.RESERVATION_NAMESPACE, names.RESERVATION_APP), (names.SCALING_NAMESPACE, names.SCALING_APP))
     return [
-        *((NAMESPACE, _named(space)) for space in spaces),
+        *((NAMESPACE, _object(space)) for space in namespaces),
         *((SERVICE_ACCOUNT, {"metadata": {"name": name, "namespace": space}}) for space, name in accounts),
-        *((PRIORITY_CLASS, {**_named(name), "value": value}) for name, value in PRIORITY_CLASSES.items()),
+        *((PRIORITY_CLASS, {**_object(name), "value": value}) for name, value in PRIORITY_CLASSES.items()),
         (QUEUE, _queue(PARENT_QUEUE)),
         (QUEUE, _queue(names.DEFAULT_QUEUE, parentQueue=PARENT_QUEUE)),
     ]
 
 
-def _named(name: str) -> Object:
+def _object(name: str) -> Object:
     return {"metadata": {"name": name}}
 
 
 def _queue(name: str, **spec: Any) -> Object:
     resources = {resource: dict(_SHARE) for resource in ("cpu", "gpu", "memory")}
-    return {**_named(name), "spec": {**spec, "resources": resources}}
+    return {**_object(name), "spec": {**spec, "resources": resources}}
 
 
 async def install(api: Api) -> None:
     """Apply the CRDs, wait until they are established, and create all missing objects."""
     await define(api, manifests())
     for resource, body in objects():
-        await _created(api, resource, body)
+        await _create_missing(api, resource, body)
     log.info("installed", objects=len(objects()))
 
 
-async def _created(api: Api, resource: Resource, body: Object) -> None:
+async def _create_missing(api: Api, resource: Resource, body: Object) -> None:
     """Create an object unless it exists: a get comes first, because a create fails while our webhook is not serving."""
     metadata = body["metadata"]
     try:
@@ -80,19 +80,19 @@ FLAGS = (
 )
 
 
-async def _run(given: dict[str, Any]) -> None:
-    client = Settings(qps=max(given["qps"], 0.0), burst=given["burst"])
-    async with HttpApi(find_access(given["kubeconfig"]), client) as api:
-        await define(api, manifests(), given["timeout_seconds"])
-        if given["migrate_topologies"]:
+async def _upgrade(flags: dict[str, Any]) -> None:
+    client = Settings(qps=max(flags["qps"], 0.0), burst=flags["burst"])
+    async with HttpApi(find_access(flags["kubeconfig"]), client) as api:
+        await define(api, manifests(), flags["timeout_seconds"])
+        if flags["migrate_topologies"]:
             await topologies(api)
 
 
 @click.command("upgrade")
 @takes(FLAGS, CLIENT, LOGS)
-def upgrade(**given: Any) -> None:
+def upgrade(**flags: Any) -> None:
     """Apply the CRDs of this version and copy topologies of Kueue."""
-    set_up_logs(given)
-    warn_ineffective(LOGS, given)
+    set_up_logs(flags)
+    warn_ineffective(LOGS, flags)
     with reported_errors():
-        asyncio.run(_run(given))
+        asyncio.run(_upgrade(flags))

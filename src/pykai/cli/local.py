@@ -85,7 +85,7 @@ class LocalOptions(msgspec.Struct, frozen=True):
 
 
 NAME = click.option("--name", default=LocalOptions().name, show_default=True, help="Name of the local cluster.")
-_ORDER_OPTIONS = (
+_OPTIONS = (
     NAME,
     click.option("--nodes", default=2, show_default=True, type=click.IntRange(0), help="Number of hollow nodes."),
     click.option("--gpus", default=8, show_default=True, type=click.IntRange(0), help="GPUs of each node."),
@@ -126,39 +126,39 @@ _ORDER_OPTIONS = (
 )
 
 
-def order_of(options: dict[str, Any]) -> LocalOptions:
+def options_of(parameters: dict[str, Any]) -> LocalOptions:
     """The options of `up` or `run`; --nodes-file and options that describe nodes exclude each other."""
     context = click.get_current_context()
-    typed = [name for name in _NODE_OPTIONS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    if options["nodes_file"] and typed:
-        raise click.UsageError(f"--nodes-file describes the nodes: leave out --{typed[0].replace('_', '-')}")
-    return LocalOptions(**options)
+    explicit = [name for name in _NODE_OPTIONS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if parameters["nodes_file"] and explicit:
+        raise click.UsageError(f"--nodes-file describes the nodes: leave out --{explicit[0].replace('_', '-')}")
+    return LocalOptions(**parameters)
 
 
-def takes_order(command: Callable[..., None]) -> Callable[..., None]:
+def takes_local_options(command: Callable[..., None]) -> Callable[..., None]:
     """A decorator that adds these options to a command."""
-    for option in reversed(_ORDER_OPTIONS):
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def _plan(order: LocalOptions) -> ClusterPlan:
+def _cluster_plan(options: LocalOptions) -> ClusterPlan:
     from pykai.cli import local_cluster
     from pykai.local.control_plane import SCHEDULER
     from pykai.local.operators.running import component
     from pykai.local.session import ClusterPlan
 
-    wanted = order.chosen_operators()
-    autoscaled = AUTOSCALER in wanted  # scaling pods, which represent waiting GPU shares, need kube-scheduler
-    chosen = local_cluster.chosen(order.gpu_sharing_mode, autoscaled)
-    product = (local_cluster.PODS_ONLY,) if order.bare else chosen
-    operators = [component(name, _operator_binary(name)) for name in wanted]
+    operator_names = options.chosen_operators()
+    autoscaled = AUTOSCALER in operator_names  # scaling pods, which represent waiting GPU shares, need kube-scheduler
+    components = local_cluster.components(options.gpu_sharing_mode, autoscaled)
+    product = (local_cluster.PODS_ONLY,) if options.bare else components
+    operators = [component(name, _operator_binary(name)) for name in operator_names]
 
     return ClusterPlan(
-        name=order.name,
-        nodes=order.shapes(),
-        extra_parts=(SCHEDULER,) if order.kube_scheduler or autoscaled else (),
-        settings=KubeletSettings(job_seconds=order.job_seconds, on_start=local_cluster.first_program),
+        name=options.name,
+        nodes=options.shapes(),
+        extra_parts=(SCHEDULER,) if options.kube_scheduler or autoscaled else (),
+        settings=KubeletSettings(job_seconds=options.job_seconds, on_start=local_cluster.first_program),
         components=(*product, *operators),
         images=local_cluster.IMAGES,
     )
@@ -175,7 +175,7 @@ def _reported_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _build_display(what: str) -> Iterator[build.Watcher]:
+def _build_progress(what: str) -> Iterator[build.Watcher]:
     """A progress bar on a terminal, occasional lines elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -193,12 +193,12 @@ def _build_display(what: str) -> Iterator[build.Watcher]:
 
 
 def _binary() -> Path:
-    with _build_display("control plane") as watch:
+    with _build_progress("control plane") as watch:
         return build.ensure_binary(watch)
 
 
 def _operator_binary(name: str) -> Path:
-    with _build_display(f"operator {name}") as watch:
+    with _build_progress(f"operator {name}") as watch:
         return build.ensure_binary(watch, OPERATORS[name].module(name))
 
 
@@ -208,36 +208,36 @@ def local() -> None:
 
 
 @local.command()
-@takes_order
-def run(**options: Any) -> None:
+@takes_local_options
+def run(**parameters: Any) -> None:
     """Run a cluster in the foreground until Ctrl-C, then remove it."""
     from pykai.local.session import run_cluster
     from pykai.observe import logs
 
     logs.set_up()
     with _reported_errors():
-        order = order_of(options)
-        run_cluster(_plan(order), _binary(), _show_ready)
+        options = options_of(parameters)
+        run_cluster(_cluster_plan(options), _binary(), _show_ready)
 
 
 @local.command()
-@takes_order
-def up(**options: Any) -> None:
+@takes_local_options
+def up(**parameters: Any) -> None:
     """Start a cluster in the background and wait until it is ready."""
     with _reported_errors():
-        order = order_of(options)
-        order.shapes()
-        _refuse_running(order.name)
+        options = options_of(parameters)
+        options.shapes()
+        _check_not_running(options.name)
         _binary()
-        for name in order.chosen_operators():
+        for name in options.chosen_operators():
             _operator_binary(name)
-        begun = time.monotonic()
-        _show_ready(_start_owner(order))
-        log = clusters.directory_of(order.name) / clusters.OWNER_LOG
-        click.echo(f"ready after {time.monotonic() - begun:.1f} s; log: {log}", err=True)
+        started = time.monotonic()
+        _show_ready(_start_owner(options))
+        log = clusters.directory_of(options.name) / clusters.OWNER_LOG
+        click.echo(f"ready after {time.monotonic() - started:.1f} s; log: {log}", err=True)
 
 
-def _refuse_running(name: str) -> None:
+def _check_not_running(name: str) -> None:
     record = clusters.read_record(name)
     if record is not None and record.state() in ("ready", "starting"):
         raise ClusterError(
@@ -245,22 +245,22 @@ def _refuse_running(name: str) -> None:
         )
 
 
-def _start_owner(order: LocalOptions) -> clusters.ClusterRecord:
-    log = clusters.directory_of(order.name) / clusters.OWNER_LOG
+def _start_owner(options: LocalOptions) -> clusters.ClusterRecord:
+    log = clusters.directory_of(options.name) / clusters.OWNER_LOG
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, "run", *order.arguments()],
+            [sys.executable, "-m", __spec__.name, "run", *options.arguments()],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
             start_new_session=True,
         )
-    record = _await_owner(order.name, process.pid)
+    record = _await_owner(options.name, process.pid)
     if record is None:
-        last_words = tail(log)
-        clusters.down(order.name)
-        raise ClusterError(f"the cluster did not become ready; the end of its log was:\n{last_words}")
+        log_tail = tail(log)
+        clusters.down(options.name)
+        raise ClusterError(f"the cluster did not become ready; the end of its log was:\n{log_tail}")
     if record.phase == "failed":
         raise ClusterError(record.failure)
     return record
@@ -292,11 +292,11 @@ def down(name: str, every: bool) -> None:
             click.echo(f"cluster {each} is gone" if gone else f"there is no cluster {each}")
 
 
-_WORDS_OF_KUBECTL = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+_PASS_THROUGH = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 """Everything after kubectl's first argument is passed on, `--` included."""
 
 
-@local.command(add_help_option=False, context_settings=_WORDS_OF_KUBECTL, short_help="Run kubectl on a cluster.")
+@local.command(add_help_option=False, context_settings=_PASS_THROUGH, short_help="Run kubectl on a cluster.")
 @click.option("--on", "name", default="", help="Name of the cluster.  [default: the only one, else kai]")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kubectl(name: str, arguments: tuple[str, ...]) -> None:
@@ -305,12 +305,12 @@ def kubectl(name: str, arguments: tuple[str, ...]) -> None:
     With several clusters, choose one with --on: `kai local kubectl --on NAME get pods`.
     """
     with _reported_errors():
-        kubeconfig = _chosen(name).kubeconfig
+        kubeconfig = _ready_cluster(name).kubeconfig
         command = [str(_binary()), "kubectl", "--kubeconfig", kubeconfig, *arguments]
         sys.exit(subprocess.run(command).returncode)
 
 
-def _chosen(name: str) -> clusters.ClusterRecord:
+def _ready_cluster(name: str) -> clusters.ClusterRecord:
     ready = {record.name: record for record in clusters.records() if record.state() == "ready"}
     wanted = name or (next(iter(ready)) if len(ready) == 1 else LocalOptions().name)
     if wanted not in ready:
@@ -327,31 +327,31 @@ def _chosen(name: str) -> clusters.ClusterRecord:
 def status(name: str, output: str) -> None:
     """Show your local clusters; the exit code is 1 unless all of them are ready."""
     with _reported_errors():
-        found = [record for record in clusters.records() if name in ("", record.name)]
+        records = [record for record in clusters.records() if name in ("", record.name)]
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode([_summary(record) for record in found])))
-    elif name and not found:
+        click.echo(msgspec.json.format(msgspec.json.encode([_cluster_document(record) for record in records])))
+    elif name and not records:
         click.echo(f"there is no cluster {name!r}; `kai local up --name {name}` starts one")
     else:
-        _show_table(found)
-    if any(record.state() != "ready" for record in found) or (name and not found):
+        _show_table(records)
+    if any(record.state() != "ready" for record in records) or (name and not records):
         sys.exit(1)
 
 
-def _summary(record: clusters.ClusterRecord) -> dict[str, Any]:
+def _cluster_document(record: clusters.ClusterRecord) -> dict[str, Any]:
     """A cluster as `-o json` shows it; memory in MiB."""
     fields = ("name", "version", "url", "kubeconfig", "nodes", "components", "failure")
     return {
         **{field: getattr(record, field) for field in fields},
         "state": record.state(),
         "ageSeconds": round(time.time() - record.created),
-        "parts": _part_states(record),
+        "parts": _process_rows(record),
     }
 
 
-def _show_table(found: list[clusters.ClusterRecord]) -> None:
+def _show_table(records: list[clusters.ClusterRecord]) -> None:
     """Print a table of clusters and their processes, then each cluster's KUBECONFIG or failure."""
-    if not found:
+    if not records:
         click.echo("no local cluster; `kai local up` starts one")
         return
     from rich.box import SIMPLE_HEAD
@@ -359,17 +359,17 @@ def _show_table(found: list[clusters.ClusterRecord]) -> None:
     from rich.table import Table
 
     table = Table("cluster", "state", "nodes", "part", "pid", "MiB", box=SIMPLE_HEAD)
-    for record in found:
-        for number, row in enumerate(_part_states(record)):
+    for record in records:
+        for number, row in enumerate(_process_rows(record)):
             own = ("", "", "") if number else (record.name, record.state(), str(record.nodes))
             memory = str(row["memoryMiB"]) if row["alive"] else "ended"
             table.add_row(*own, row["name"], str(row["pid"]), memory)
     Console().print(table)
-    for record in found:
+    for record in records:
         click.echo(f"{record.name}: {record.failure or f'export KUBECONFIG={record.kubeconfig}'}")
 
 
-def _part_states(record: clusters.ClusterRecord) -> list[dict[str, Any]]:
+def _process_rows(record: clusters.ClusterRecord) -> list[dict[str, Any]]:
     rows = {"kai": record.owner, **record.parts}
     return [
         {"name": name, "pid": process.pid, "alive": process.alive(), "memoryMiB": resident_bytes(process.pid) // _MIB}

@@ -17,7 +17,7 @@ from pykai.admission.pods import PodSettings
 from pykai.admission.registration import PodSelection
 from pykai.cli import all as everything
 from pykai.cli.admission import WebhookSettings
-from pykai.cli.component import Process, live
+from pykai.cli.component import Process, run_composition
 from pykai.cli.install import install
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
@@ -39,18 +39,18 @@ def settings(certificates: Path, mode: str = "", autoscaled: bool = False) -> ev
     `mode`: the GPU sharing mode, by default NonMemoryEnforced. `autoscaled`: run the node scale adjuster, which makes
     waiting GPU shares visible to an autoscaler.
     """
-    seen = PodSelection(checks_resizes=True)
-    webhook = WebhookSettings(everything.PATHS, seen, host=HOST, port=0, certificates=certificates, own_host=HOST)
+    selection = PodSelection(checks_resizes=True)
+    webhook = WebhookSettings(everything.PATHS, selection, host=HOST, port=0, certificates=certificates, own_host=HOST)
     pods = PodSettings(gpu_sharing=True, fraction_runtime_class="")
-    usual = everything.settings_for(names.SCHEDULER_NAME, pods, webhook)
-    reservations = replace(usual.binder.reservations, runtime_class="")
-    made = replace(
-        usual,
-        scheduler=replace(usual.scheduler, plugin_port=0),
-        binder=replace(usual.binder, reservations=reservations),
+    defaults = everything.settings_for(names.SCHEDULER_NAME, pods, webhook)
+    reservations = replace(defaults.binder.reservations, runtime_class="")
+    configured = replace(
+        defaults,
+        scheduler=replace(defaults.scheduler, plugin_port=0),
+        binder=replace(defaults.binder, reservations=reservations),
         scaling=NodeScalerSettings(ScalingSettings(ScalingPodTemplate("scaling-pod"))) if autoscaled else None,
     )
-    return everything.in_sharing_mode(made, mode) if mode else made
+    return everything.with_sharing_mode(configured, mode) if mode else configured
 
 
 class LocalProduct:
@@ -67,7 +67,7 @@ class LocalProduct:
             self._api = api
             await install(api)
             compose = partial(everything.compose, settings(kubeconfig.parent / "webhook", self.mode, self.autoscaled))
-            await live(api, _PROCESS, compose, all_ready=ready)
+            await run_composition(api, _PROCESS, compose, all_ready=ready)
 
     async def run_pods_only(self, kubeconfig: Path, ready: asyncio.Event) -> None:
         """Connect the programs in pods until cancelled; the chart or the user runs the components."""
@@ -92,7 +92,7 @@ COMPONENTS: Sequence[LocalComponent] = (KAI,)
 """The components of every local cluster."""
 
 
-def chosen(mode: str, autoscaled: bool) -> Sequence[LocalComponent]:
+def components(mode: str, autoscaled: bool) -> Sequence[LocalComponent]:
     """The components, configured for a GPU sharing mode and for an autoscaler, if there is one."""
     _PRODUCT.mode, _PRODUCT.autoscaled = mode, autoscaled
     return COMPONENTS

@@ -124,7 +124,7 @@ def main() -> None:
     """pykai: a Kubernetes scheduler for AI clusters."""
 
 
-_VARIABLE = "_KAI_COMPLETE"
+_COMPLETION_VARIABLE = "_KAI_COMPLETE"
 
 
 @click.command()
@@ -143,9 +143,9 @@ def completion(shell: str) -> None:
     zsh:   source <(kai completion zsh)       in ~/.zshrc
     fish:  kai completion fish | source       in ~/.config/fish/config.fish
     """
-    make = get_completion_class(shell)
-    assert make is not None
-    click.echo(make(main, {}, "kai", _VARIABLE).source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    click.echo(completion_class(main, {}, "kai", _COMPLETION_VARIABLE).source())
 
 
 @click.command(name="help")

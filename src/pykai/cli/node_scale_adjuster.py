@@ -27,18 +27,18 @@ FLAGS = (
 )
 
 
-def settings_of(given: dict[str, Any]) -> NodeScalerSettings:
+def settings_of(flags: dict[str, Any]) -> NodeScalerSettings:
     """The settings in the flags; a ratio outside (0, 1] is a click.BadParameter."""
-    ratio = given["gpu_memory_to_fraction_ratio"]
+    ratio = flags["gpu_memory_to_fraction_ratio"]
     if not 0 < ratio <= 1:
         raise click.BadParameter(f"{ratio} is not in (0, 1]", param_hint="--gpu-memory-to-fraction-ratio")
     template = ScalingPodTemplate(
-        given["scaling_pod_image"],
-        given["scale_adjust_namespace"],
-        given["scaling_pod_app_label"],
-        given["scaling_pod_service_account"],
+        flags["scaling_pod_image"],
+        flags["scale_adjust_namespace"],
+        flags["scaling_pod_app_label"],
+        flags["scaling_pod_service_account"],
     )
-    return NodeScalerSettings(ScalingSettings(template, given["scheduler_name"], ratio))
+    return NodeScalerSettings(ScalingSettings(template, flags["scheduler_name"], ratio))
 
 
 def compose(settings: NodeScalerSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
@@ -49,8 +49,8 @@ def compose(settings: NodeScalerSettings, api: Api, watches: InformerFactory, wo
 
 @click.command("node-scale-adjuster")
 @takes(FLAGS, ELECTION, SERVERS, CLIENT, LOGS)
-def node_scale_adjuster(**given: Any) -> None:
+def node_scale_adjuster(**flags: Any) -> None:
     """Make waiting GPU shares visible to a cluster autoscaler."""
-    process = process_of("node-scale-adjuster", given, names.NODE_SCALE_ADJUSTER_LEASE)
-    warn_ineffective(LOGS, given)
-    run_component(process, partial(compose, settings_of(given)))
+    process = process_of("node-scale-adjuster", flags, names.NODE_SCALE_ADJUSTER_LEASE)
+    warn_ineffective(LOGS, flags)
+    run_component(process, partial(compose, settings_of(flags)))

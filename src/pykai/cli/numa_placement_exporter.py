@@ -31,14 +31,14 @@ FLAGS = (
 )
 
 
-def settings_of(given: dict[str, Any]) -> ExporterSettings:
+def settings_of(flags: dict[str, Any]) -> ExporterSettings:
     """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
-    node = given["node_name"] or os.environ.get("NODE_NAME", "")
+    node = flags["node_name"] or os.environ.get("NODE_NAME", "")
     if not node:
         raise click.UsageError("node name is required: set --node-name or the NODE_NAME environment variable")
-    poll, drift = (units.parse_duration(given[flag]) for flag in ("poll_interval", "drift_resync_interval"))
+    poll, drift = (units.parse_duration(flags[flag]) for flag in ("poll_interval", "drift_resync_interval"))
     try:
-        return ExporterSettings(node, numa_of_cpus(Path(given["sysfs_root"])), poll, drift)
+        return ExporterSettings(node, numa_of_cpus(Path(flags["sysfs_root"])), poll, drift)
     except (TopologyError, OSError) as error:
         raise click.BadParameter(str(error), param_hint="--sysfs-root") from error
 
@@ -52,10 +52,10 @@ def compose(
 
 @click.command("numa-placement-exporter")
 @takes(FLAGS, client(burst=100), LOGS)
-def numa_placement_exporter(**given: Any) -> None:
+def numa_placement_exporter(**flags: Any) -> None:
     """Report on which NUMA nodes the pods of this node run."""
     process = process_of(
-        "numa-placement-exporter", {**given, "metrics_bind_address": "0", "health_probe_bind_address": "0"}
+        "numa-placement-exporter", {**flags, "metrics_bind_address": "0", "health_probe_bind_address": "0"}
     )
-    warn_ineffective(LOGS, given)
-    run_component(process, partial(compose, settings_of(given), given["podresources_socket"]))
+    warn_ineffective(LOGS, flags)
+    run_component(process, partial(compose, settings_of(flags), flags["podresources_socket"]))

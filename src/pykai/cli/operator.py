@@ -48,39 +48,39 @@ FLAGS = (
     Flag("image-pull-secret", "", "Image pull secret, in addition to those of Config."),
 )
 Secret = Mapping[str, str]
-_READ_CLOSER = frozenset({"scheduler", "binder", "queue-controller", "podgrouper", "node-scale-adjuster"})
+_WITH_SETTINGS = frozenset({"scheduler", "binder", "queue-controller", "podgrouper", "node-scale-adjuster"})
 """Components with a `settings_of` that validates flags beyond the flags' own checks."""
-_NO_FILES = {"scheduler_conf": ""}
+_FILE_FLAGS = {"scheduler_conf": ""}
 """Flags that name files of the component's container, which the operator cannot read."""
 
 
-def environment_of(given: Mapping[str, Any]) -> OperatorEnvironment:
+def environment_of(flags: Mapping[str, Any]) -> OperatorEnvironment:
     """The operator's namespace and images, from the flags."""
     return OperatorEnvironment(
-        namespace=given["namespace"],
-        registry=given["image_registry"].rstrip("/"),
-        tag=given["image_tag"],
-        image=given["image_name"],
-        pull_secret=given["image_pull_secret"],
+        namespace=flags["namespace"],
+        registry=flags["image_registry"].rstrip("/"),
+        tag=flags["image_tag"],
+        image=flags["image_name"],
+        pull_secret=flags["image_pull_secret"],
     )
 
 
-def issued(service: str, namespace: str, present: Secret | None, now: datetime | None = None) -> Secret:
+def serving_secret(service: str, namespace: str, present: Secret | None, now: datetime | None = None) -> Secret:
     """The content of the Secret with a Service's serving certificate: `present` while it is valid, else a new one."""
-    moment = now or datetime.now(UTC)
-    known = service_names(service, namespace)
+    time = now or datetime.now(UTC)
+    hosts = service_names(service, namespace)
     old = {name: base64.b64decode(text) for name, text in (present or {}).items()}
     certificate, key, authority = (old.get(name) for name in (CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE))
-    usable = renewal_reason(certificate, known, moment) is None and defect(certificate, key, authority) is None
+    usable = renewal_reason(certificate, hosts, time) is None and defect(certificate, key, authority) is None
     if present is not None and key and usable:
         return present
-    fresh = issue(known, moment)
-    bundle = trust_bundle([fresh.authority, authority or b""], moment)
-    files = {AUTHORITY_FILE: bundle, CERTIFICATE_FILE: fresh.certificate, KEY_FILE: fresh.key}
+    issued = issue(hosts, time)
+    bundle = trust_bundle([issued.authority, authority or b""], time)
+    files = {AUTHORITY_FILE: bundle, CERTIFICATE_FILE: issued.certificate, KEY_FILE: issued.key}
     return {name: base64.b64encode(content).decode() for name, content in files.items()}
 
 
-def _pods(at: Endpoint, scope: PodScope, called: tuple[str, str]) -> list[rules.Configuration]:
+def _pod_webhooks(at: Endpoint, scope: PodScope, configuration_names: tuple[str, str]) -> list[rules.Configuration]:
     selection = rules.PodSelection(
         scope.scheduler_name,
         scope.system_namespace,
@@ -90,7 +90,7 @@ def _pods(at: Endpoint, scope: PodScope, called: tuple[str, str]) -> list[rules.
         scope.guards_devices,
         scope.checks_resizes,
     )
-    client, (mutating, validating) = _client(at), called
+    client, (mutating, validating) = _client(at), configuration_names
     return [rules.mutating_pods(client, selection, mutating), rules.validating_pods(client, selection, validating)]
 
 
@@ -99,8 +99,8 @@ def _client(at: Endpoint) -> rules.Client:
 
 
 WEBHOOKS = WebhookParts(
-    issue=issued,
-    pods=_pods,
+    issue=serving_secret,
+    pods=_pod_webhooks,
     queues=lambda at, prefix: [rules.validating_queues(_client(at), prefix)],
     pod_groups=lambda at, prefix: [rules.validating_pod_groups(_client(at), prefix)],
     merged=rules.merged,
@@ -136,9 +136,9 @@ def _check_command_line(component: str, arguments: Sequence[str]) -> None:
         command = main.get_command(click.Context(main), component)
         if command is None:
             raise FieldError("command", f"there is no component {component!r}")
-        given = command.make_context(component, list(arguments)).params
-        if component in _READ_CLOSER:
-            import_module(f"pykai.cli.{COMMANDS[component].module}").settings_of({**given, **_NO_FILES})
+        flags = command.make_context(component, list(arguments)).params
+        if component in _WITH_SETTINGS:
+            import_module(f"pykai.cli.{COMMANDS[component].module}").settings_of({**flags, **_FILE_FLAGS})
     except click.ClickException as error:
         raise FieldError(f"flags of {component}", error.format_message()) from error
 
@@ -148,11 +148,11 @@ def check_configuration(document: dict[str, Any]) -> list[str]:
 
     The known plugins are those installed in this image. Accepted documents are cached.
     """
-    return list(_remarks(msgspec.json.encode(document)))
+    return list(_cached_remarks(msgspec.json.encode(document)))
 
 
 @lru_cache(maxsize=64)
-def _remarks(document: bytes) -> tuple[str, ...]:
+def _cached_remarks(document: bytes) -> tuple[str, ...]:
     from pykai.config import scheduler as configuration  # imported late: with all plugins, a third of the start-up time
     from pykai.config.usage import read_usage_config
     from pykai.plugins import registry
@@ -166,11 +166,11 @@ def _remarks(document: bytes) -> tuple[str, ...]:
 
 @click.command("operator")
 @takes(FLAGS, SERVERS, ELECTION, CLIENT, LOGS)
-def operator(**given: Any) -> None:
+def operator(**flags: Any) -> None:
     """Deploy all other components as Config and SchedulingShard objects specify."""
-    process = process_of("operator", given, names.OPERATOR_LEASE)
-    warn_ineffective(LOGS, given)
+    process = process_of("operator", flags, names.OPERATOR_LEASE)
+    warn_ineffective(LOGS, flags)
     settings = OperatorSettings(
-        WEBHOOKS, environment_of(given), ping, Programs(check_command_line, check_configuration)
+        WEBHOOKS, environment_of(flags), ping, Programs(check_command_line, check_configuration)
     )
     run_component(process, partial(compose, settings))

@@ -19,8 +19,8 @@ from pykai.cli.state import (
     StateSource,
     cluster_options,
     output_option,
+    print_as_data,
     read_state,
-    shown_as_data,
     source_of,
     state_options,
 )
@@ -86,8 +86,10 @@ async def following(api: Api, shard: str = DEFAULT_SHARD) -> Following:
         setting = await setting_of(api, shard)
     except UnreadableError as error:
         raise click.ClickException(str(error)) from error
-    made = policy(setting.config, registry.make, registry.BUILT_IN)
-    return Following(made, params_for(made, setting.params), setting.notes, setting.gpu_sharing_mode)
+    scheduling_policy = policy(setting.config, registry.make, registry.BUILT_IN)
+    return Following(
+        scheduling_policy, params_for(scheduling_policy, setting.params), setting.notes, setting.gpu_sharing_mode
+    )
 
 
 def _moment(options: dict[str, Any]) -> DecidedMoment:
@@ -113,12 +115,12 @@ def queues(output: str, rows: int, resource: str | None, **options: Any) -> None
     from there now.
     """
     moment = _moment(options)
-    found = moment.overview.queues
-    if not shown_as_data({"queues": found, "at": moment.at}, output):
-        show([tables.queue_table(found[:rows], unit_of(moment, resource)), *_more(len(found) - rows, "queues")])
+    views = moment.overview.queues
+    if not print_as_data({"queues": views, "at": moment.at}, output):
+        show([tables.queue_table(views[:rows], unit_of(moment, resource)), *_hidden_rows(len(views) - rows, "queues")])
 
 
-def _more(hidden: int, what: str) -> Iterable[str]:
+def _hidden_rows(hidden: int, what: str) -> Iterable[str]:
     if hidden > 0:
         yield f"... {hidden} more {what}: --rows shows more"
 
@@ -137,28 +139,28 @@ def queue(name: str, output: str, rows: int, **options: Any) -> None:
     """Show one queue: quota and use, its order of service with positions, and its running workloads."""
     moment = _moment(options)
     overview = moment.overview
-    known = {each.name: each for each in overview.queues}
-    if name not in known:
-        raise NotFoundError(f"there is no queue {name!r}; there are {_some(known)}")
+    views = {each.name: each for each in overview.queues}
+    if name not in views:
+        raise NotFoundError(f"there is no queue {name!r}; there are {_listed(views)}")
     waiting, running = overview.queue_order(name), overview.running(name)
-    if shown_as_data({"queue": known[name], "orderOfService": waiting, "running": running, "at": moment.at}, output):
+    if print_as_data({"queue": views[name], "orderOfService": waiting, "running": running, "at": moment.at}, output):
         return
     below = [each for each in overview.queues if name in (each.name, each.parent)]
     parts = [tables.queue_table(below, unit_of(moment))]
     parts.append(tables.order_table(f"Order of service: {len(waiting)}", waiting, moment.at, rows))
     parts.append(tables.running_table(f"Running: {len(running)}", running, moment.at, rows))
-    show([*parts, *_reclaim_lines(known[name])])
+    show([*parts, *_reclaim_lines(views[name])])
 
 
-def _reclaim_lines(found: QueueView) -> Iterable[str]:
-    if found.leaf:
-        yield f"May reclaim from: {', '.join(found.may_reclaim_from) or 'no queue now'}"
-    yield f"May lose to: {', '.join(found.may_lose_to) or 'no queue now'}"
+def _reclaim_lines(view: QueueView) -> Iterable[str]:
+    if view.leaf:
+        yield f"May reclaim from: {', '.join(view.may_reclaim_from) or 'no queue now'}"
+    yield f"May lose to: {', '.join(view.may_lose_to) or 'no queue now'}"
 
 
-def _some(known: Iterable[str]) -> str:
-    found = sorted(known)
-    return ", ".join(found[:10]) + (" ..." if len(found) > 10 else "") or "none"
+def _listed(known: Iterable[str]) -> str:
+    names = sorted(known)
+    return ", ".join(names[:10]) + (" ..." if len(names) > 10 else "") or "none"
 
 
 @click.command()
@@ -169,15 +171,15 @@ def _some(known: Iterable[str]) -> str:
 def nodes(names: Sequence[str], output: str, rows: int, **options: Any) -> None:
     """Show the GPUs of nodes: the workloads that hold or share them, free devices and fractions, fragmentation."""
     moment = _moment(options)
-    found = moment.devices
+    devices = moment.devices
     unknown = [name for name in names if name not in moment.decided.snapshot.nodes.rows]
     if unknown:
         raise NotFoundError(f"there is no node {unknown[0]!r}")
     if names:
-        chosen = tuple(node for node in found.nodes if node.name in names)
-        found = msgspec.structs.replace(found, nodes=chosen)
-    if not shown_as_data({"totals": found.totals, "nodes": found.nodes, "at": moment.at}, output):
-        show(tables.node_tables(found, rows))
+        chosen = tuple(node for node in devices.nodes if node.name in names)
+        devices = msgspec.structs.replace(devices, nodes=chosen)
+    if not print_as_data({"totals": devices.totals, "nodes": devices.nodes, "at": moment.at}, output):
+        show(tables.node_tables(devices, rows))
 
 
 @click.command()
@@ -190,16 +192,16 @@ def evictions(output: str, rows: int, **options: Any) -> None:
     For a live cluster: the evictions in its events, about the last hour, and those of the next cycle. For a snapshot
     file: the evictions of its plan. Work lost is the GPU hours since the last start; checkpoints are not known here.
     """
-    board, moment = _read(source_of(options))
+    board, moment = _read_board(source_of(options))
     past = () if board.title.kind == "snapshot" else board.evictions()
     planned = moment.overview.evictions
-    if shown_as_data({"past": past, "nextCycle": planned, "at": moment.at}, output):
+    if print_as_data({"past": past, "nextCycle": planned, "at": moment.at}, output):
         return
     parts = [] if board.title.kind == "snapshot" else [tables.eviction_table(f"Evicted: {len(past)}", past, rows)]
     show([*parts, tables.eviction_table(f"In the next cycle: {len(planned)}", planned, rows)])
 
 
-def _read(source: StateSource) -> tuple[Board, DecidedMoment]:
+def _read_board(source: StateSource) -> tuple[Board, DecidedMoment]:
     board = board_of(source)
     for problem in board.problems:
         click.echo(f"note: {problem}", err=True)
@@ -218,7 +220,7 @@ def top(rows: int, **options: Any) -> None:
     """
     out, source = console(), source_of(options)
     if source.snapshot is not None or not out.is_terminal:
-        show(_picture(*_read(source), rows), out)
+        show(_screen(*_read_board(source), rows), out)
         return
     with reported_errors(), suppress(KeyboardInterrupt):
         asyncio.run(_follow(source, rows))
@@ -241,21 +243,21 @@ async def _follow(source: StateSource, rows: int) -> None:
                 moment = board.moment()
                 if newer.done() and moment is not None:
                     revision = newer.result()
-                    parts = await asyncio.to_thread(list, _picture(board, moment, rows))
+                    parts = await asyncio.to_thread(list, _screen(board, moment, rows))
                     live.update(Group(*parts), refresh=True)
                 newer.cancel()
         run.result()
 
 
-def _picture(board: Board, moment: DecidedMoment, rows: int) -> Iterable[Any]:
+def _screen(board: Board, moment: DecidedMoment, rows: int) -> Iterable[Any]:
     from rich.text import Text
 
     overview, totals = moment.overview, moment.devices.totals
-    waiting, gone = overview.waiting, board.evictions()
+    waiting, evicted = overview.waiting, board.evictions()
     at = rfc3339(moment.at)
     yield Text(f"{board.title.name}  {at}  {tables.totals_line(totals)}", style="bold")
     yield from (Text(problem, style="yellow") for problem in board.problems)
     yield tables.queue_table(overview.queues[: 2 * rows], unit_of(moment))
     yield tables.order_table(f"Waiting: {len(waiting)}", waiting, moment.at, rows)
-    if gone:
-        yield tables.eviction_table(f"Evicted: {len(gone)}", gone, max(rows // 3, 3))
+    if evicted:
+        yield tables.eviction_table(f"Evicted: {len(evicted)}", evicted, max(rows // 3, 3))

@@ -44,15 +44,15 @@ def compose(
 
 @click.command("podgroup-controller")
 @takes(FLAGS, WORKERS, ELECTION, SERVERS, WEBHOOK, CLIENT, LOGS)
-def podgroup_controller(**given: Any) -> None:
+def podgroup_controller(**flags: Any) -> None:
     """Update the status of PodGroups and validate them."""
-    given["zap_log_level"] = given["zap_log_level"] or str(max(0, given["log_level"] - 3))
-    process = process_of("podgroup-controller", given, names.POD_GROUP_CONTROLLER_LEASE)
-    warn_ineffective((*FLAGS, *LOGS), given)
+    flags["zap_log_level"] = flags["zap_log_level"] or str(max(0, flags["log_level"] - 3))
+    process = process_of("podgroup-controller", flags, names.POD_GROUP_CONTROLLER_LEASE)
+    warn_ineffective((*FLAGS, *LOGS), flags)
     settings = PodGroupStatusSettings(
-        given["scheduler_name"],
-        Selection(fields=f"spec.schedulerName={given['scheduler_name']}"),
-        given["max_concurrent_reconciles"],
+        flags["scheduler_name"],
+        Selection(fields=f"spec.schedulerName={flags['scheduler_name']}"),
+        flags["max_concurrent_reconciles"],
     )
-    webhook = webhook_settings(given, POD_GROUPS) if given["enable_podgroup_webhook"] else None
+    webhook = webhook_settings(flags, POD_GROUPS) if flags["enable_podgroup_webhook"] else None
     run_component(process, partial(compose, settings, webhook))

@@ -34,30 +34,30 @@ FLAGS = (
 )
 
 
-def settings_of(given: dict[str, Any]) -> PodGrouperSettings:
+def settings_of(flags: dict[str, Any]) -> PodGrouperSettings:
     """The settings in the flags; the name and namespace of the ConfigMap are required together."""
-    name, namespace = given["default_priorities_configmap_name"], given["default_priorities_configmap_namespace"]
+    name, namespace = flags["default_priorities_configmap_name"], flags["default_priorities_configmap_namespace"]
     if bool(name) != bool(namespace):
         raise click.UsageError("--default-priorities-configmap-name and -namespace must be given together")
     grouping = GroupingSettings(
-        scheduler_name=given["scheduler_name"],
-        queue_label=given["queue_label_key"],
-        node_pool_label=given["nodepool_label_key"],
-        search_legacy_groups=given["search_legacy_pg"],
-        knative_gang=given["knative_gang_schedule"],
-        deployment_gang=given["deployment_gang_schedule"],
-        karta_fallback=given["generic_karta_fallback"],
+        scheduler_name=flags["scheduler_name"],
+        queue_label=flags["queue_label_key"],
+        node_pool_label=flags["nodepool_label_key"],
+        search_legacy_groups=flags["search_legacy_pg"],
+        knative_gang=flags["knative_gang_schedule"],
+        deployment_gang=flags["deployment_gang_schedule"],
+        karta_fallback=flags["generic_karta_fallback"],
         kind_defaults=(namespace, name) if name else None,
     )
     return PodGrouperSettings(
         grouping,
-        pod_labels=pairs(given["pod_label_selector"], "pod-label-selector"),
-        namespace_labels=pairs(given["namespace_label_selector"], "namespace-label-selector"),
-        workers=given["max_concurrent_reconciles"],
+        pod_labels=pairs(flags["pod_label_selector"], "pod-label-selector"),
+        namespace_labels=pairs(flags["namespace_label_selector"], "namespace-label-selector"),
+        workers=flags["max_concurrent_reconciles"],
     )
 
 
-def alone(settings: PodGrouperSettings) -> PodGrouperSettings:
+def with_selectors(settings: PodGrouperSettings) -> PodGrouperSettings:
     """The settings of a pod grouper with its own informers: selectors make the API server send only relevant pods."""
     labels = ",".join(f"{key}={value}" for key, value in settings.pod_labels.items())
     fields = f"spec.schedulerName={settings.grouping.scheduler_name}"
@@ -78,8 +78,8 @@ def compose(
 
 @click.command("podgrouper")
 @takes(FLAGS, WORKERS, ELECTION, SERVERS, CLIENT, LOGS)
-def podgrouper(**given: Any) -> None:
+def podgrouper(**flags: Any) -> None:
     """Create PodGroups for the pods of workloads."""
-    process = process_of("pod-grouper", given, names.POD_GROUPER_LEASE)
-    warn_ineffective(LOGS, given)
-    run_component(process, partial(compose, alone(settings_of(given))))
+    process = process_of("pod-grouper", flags, names.POD_GROUPER_LEASE)
+    warn_ineffective(LOGS, flags)
+    run_component(process, partial(compose, with_selectors(settings_of(flags))))

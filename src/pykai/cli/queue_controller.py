@@ -42,7 +42,7 @@ FLAGS = (
         "enforce-quota-violation",
         "None",
         "Response to a limit or quota below what the queue has allocated: None, Warning or Block.",
-        check=lambda text: _enforcement_wrong(text),
+        check=lambda text: _enforcement_error(text),
     ),
     Flag("metrics-listen-address", ":8080", "Address of /metrics; 0 disables it.", check=address),
     Flag("metrics-namespace", "kai", "Prefix of metric names.", check=metric_prefix),
@@ -69,29 +69,30 @@ def enforcement_of(text: str) -> Enforcement | None:
     return next((mode for mode in ENFORCEMENTS if mode.lower() == text.lower()), None)
 
 
-def _enforcement_wrong(text: str) -> str:
+def _enforcement_error(text: str) -> str:
     known = ", ".join(ENFORCEMENTS)
     return "" if enforcement_of(text) else f'invalid quota enforcement mode "{text}": must be one of {known}'
 
 
-def settings_of(given: dict[str, Any]) -> QueueControllerSettings:
+def settings_of(flags: dict[str, Any]) -> QueueControllerSettings:
     """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
     return QueueControllerSettings(
-        labels=_labels(given),
-        metrics_namespace=given["metrics_namespace"],
-        webhook=webhook_settings(given, QUEUES) if given["enable_webhook"] else None,
-        compare_quotas=given["enable_quota_validation"],
-        enforcement=enforcement_of(given["enforce_quota_violation"]) or "None",
+        labels=_labels(flags),
+        metrics_namespace=flags["metrics_namespace"],
+        webhook=webhook_settings(flags, QUEUES) if flags["enable_webhook"] else None,
+        compare_quotas=flags["enable_quota_validation"],
+        enforcement=enforcement_of(flags["enforce_quota_violation"]) or "None",
     )
 
 
-def _labels(given: dict[str, Any]) -> QueueLabels:
-    shown, missing = "queue-label-to-metric-label", "queue-label-to-default-metric-value"
+def _labels(flags: dict[str, Any]) -> QueueLabels:
+    labels_flag, defaults_flag = "queue-label-to-metric-label", "queue-label-to-default-metric-value"
     labels = QueueLabels(
-        pairs(given["queue_label_to_metric_label"], shown), pairs(given["queue_label_to_default_metric_value"], missing)
+        pairs(flags["queue_label_to_metric_label"], labels_flag),
+        pairs(flags["queue_label_to_default_metric_value"], defaults_flag),
     )
-    if wrong := metric_labels(labels.names, LABELS):
-        raise click.BadParameter(wrong, param_hint=f"--{shown}")
+    if problem := metric_labels(labels.names, LABELS):
+        raise click.BadParameter(problem, param_hint=f"--{labels_flag}")
     return labels
 
 
@@ -102,7 +103,7 @@ def warn_unreadable_labels(labels: QueueLabels) -> None:
         log.warning("flag has no effect", flag="--queue-label-to-default-metric-value", why=why)
 
 
-def queues_in(watches: InformerFactory) -> Callable[[], Iterable[kinds.Queue]]:
+def queue_lister(watches: InformerFactory) -> Callable[[], Iterable[kinds.Queue]]:
     """A function that returns the current queues."""
     watch = watches.of(QUEUE, kinds.Queue)
     return lambda: [queue for _, queue in watch.items()]
@@ -117,17 +118,17 @@ def compose(settings: QueueControllerSettings, api: Api, watches: InformerFactor
             queues=watched_queues(watches), compare_quotas=settings.compare_quotas, enforcement=settings.enforcement
         )
         parts.append(Part("queue-webhook", Webhooks(api, admission, settings.webhook).run, elected=False))
-    metrics = QueueMetrics(queues_in(watches), settings.labels, settings.metrics_namespace)
+    metrics = QueueMetrics(queue_lister(watches), settings.labels, settings.metrics_namespace)
     return Composition(parts, [metrics.text])
 
 
 @click.command("queue-controller")
 @takes(FLAGS, ELECTION, WEBHOOK, CLIENT, LOGS)
-def queue_controller(**given: Any) -> None:
+def queue_controller(**flags: Any) -> None:
     """Update the status of Queues, expose their metrics, and validate them."""
-    process = process_of("queue-controller", given, names.QUEUE_CONTROLLER_LEASE)
-    warn_ineffective((*FLAGS, *LOGS), given)
-    settings = settings_of(given)
+    process = process_of("queue-controller", flags, names.QUEUE_CONTROLLER_LEASE)
+    warn_ineffective((*FLAGS, *LOGS), flags)
+    settings = settings_of(flags)
     warn_unreadable_labels(settings.labels)
-    addresses = replace(process, metrics_address=given["metrics_listen_address"], health_address="0")
+    addresses = replace(process, metrics_address=flags["metrics_listen_address"], health_address="0")
     run_component(addresses, partial(compose, settings))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import resource
 import sys
 import time
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ import msgspec
 import numpy.ma  # noqa: F401  numpy imports it in the middle of the first `unique`: start-up, not a cycle
 
 from pykai.cache.cluster import Change, ClusterCache
+from pykai.cli.flags import InputError
 from pykai.config import snapshot
 from pykai.config.fields import FieldError, field_error
 from pykai.config.snapshot import SnapshotFile
@@ -34,7 +34,7 @@ from pykai.objects.units import parse_timestamp
 from pykai.scheduler.process_memory import gc_disabled, keep_freed_memory
 from pykai.simulate import pod_checks
 
-_MAPS_OF_AMOUNTS = ("requests", "limits", "allocatable", "capacity", "overhead")
+_QUANTITY_MAPS = ("requests", "limits", "allocatable", "capacity", "overhead")
 _MIB_OF_MAXRSS = 1024 * 1024 if sys.platform == "darwin" else 1024
 
 
@@ -86,7 +86,7 @@ class Replay:
 
     def cycle(self) -> tuple[Plan, CycleFigures]:
         """Run one cycle from the file's state."""
-        return self._cycle(self._source.cache)
+        return self._run_cycle(self._source.cache)
 
     def plan(self, clock: Clock) -> Plan:
         """Run one cycle and return its plan; its timings are read from this clock."""
@@ -97,38 +97,38 @@ class Replay:
         cache = ClusterCache(self.params)
         for obj in self._source.objects:
             cache.apply(Change(obj))
-        return [self._cycle(cache.copy)[1] for _ in range(count + 1)][1:]
+        return [self._run_cycle(cache.copy)[1] for _ in range(count + 1)][1:]
 
-    def _cycle(self, known: Callable[[], ClusterCache]) -> tuple[Plan, CycleFigures]:
+    def _run_cycle(self, make_cache: Callable[[], ClusterCache]) -> tuple[Plan, CycleFigures]:
         cpu, wall = time.process_time(), time.perf_counter()
-        cache = known()
+        cache = make_cache()
         snapshot = cache.snapshot(self.now)
-        taken = time.process_time() - cpu
+        snapshot_seconds = time.process_time() - cpu
         plan = decide(snapshot, self.policy, self.now, time.process_time)
         del snapshot  # freeing it is part of a cycle; a live scheduler keeps the cache
-        spent, passed = time.process_time() - cpu, time.perf_counter() - wall
-        return plan, _figures(plan, taken + plan.timings.opening, spent, passed)
+        cpu_seconds, wall_seconds = time.process_time() - cpu, time.perf_counter() - wall
+        return plan, _cycle_figures(plan, snapshot_seconds + plan.timings.opening, cpu_seconds, wall_seconds)
 
 
-def search_figures(efforts: Iterable[SearchStatistics]) -> dict[str, SearchFigures]:
+def search_figures(searches: Iterable[SearchStatistics]) -> dict[str, SearchFigures]:
     """Statistics of the victim searches of a cycle, by action."""
-    found: dict[str, SearchFigures] = {}
-    for effort in (each for each in efforts if each.generators):
-        simulated = sum(part.states.get(ScenarioState.SIMULATED, 0) for part in effort.generators)
-        solved = int(effort.result is SearchResult.SOLVED)
-        sums = found.setdefault(effort.action, SearchFigures())
+    figures: dict[str, SearchFigures] = {}
+    for search in (each for each in searches if each.generators):
+        simulated = sum(part.states.get(ScenarioState.SIMULATED, 0) for part in search.generators)
+        solved = int(search.result is SearchResult.SOLVED)
+        sums = figures.setdefault(search.action, SearchFigures())
         sums.searched += 1
         sums.solved += solved
         sums.simulated += simulated
         sums.failed += simulated - solved
         sums.most = max(sums.most, simulated)
-    return found
+    return figures
 
 
-def _figures(plan: Plan, opening: float, cpu: float, wall: float) -> CycleFigures:
+def _cycle_figures(plan: Plan, snapshot_seconds: float, cpu: float, wall: float) -> CycleFigures:
     moved = sum(1 for eviction in plan.evictions if eviction.moves_to)
     return CycleFigures(
-        snapshot_cpu_ms=_milliseconds(opening),
+        snapshot_cpu_ms=_milliseconds(snapshot_seconds),
         actions={name: Timing(_milliseconds(action.seconds)) for name, action in plan.actions.items()},
         cycle_cpu_ms=_milliseconds(cpu),
         cycle_wall_ms=_milliseconds(wall),
@@ -150,20 +150,16 @@ def summary(file: SnapshotFile, cycles: list[CycleFigures]) -> dict[str, Any]:
     """The output of `--json` for cold cycles."""
     objects = file.raw_objects
     counts = {"nodes": objects.nodes, "pods": objects.pods, "groups": objects.pod_groups}
-    sizes = {name: len(found or ()) for name, found in counts.items()}
+    sizes = {name: len(listed or ()) for name, listed in counts.items()}
     return {**sizes, "peak_rss_mb": peak_rss_mb(), "cycles": cycles}
 
 
-class _Refused(click.ClickException):
-    exit_code = 2
-
-
-def instant(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+def timestamp(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
     """Callback of an option that takes a timestamp; returns seconds since the epoch."""
-    found = parse_timestamp(text)
-    if text is not None and found is None:
+    seconds = parse_timestamp(text)
+    if text is not None and seconds is None:
         raise click.BadParameter(f"{text!r} is not a time such as 2026-01-31T12:00:00Z")
-    return found
+    return seconds
 
 
 @click.command()
@@ -182,7 +178,7 @@ def instant(ctx: click.Context, param: click.Parameter, text: str | None) -> flo
 )
 @click.option("--warm", is_flag=True, help="Then run as many cycles on a warm cache, as in a live scheduler.")
 @click.option("--rows", default=20, show_default=True, type=click.IntRange(0), help="Rows to show of each table.")
-@click.option("--now", callback=instant, help="Time of the cycle.  [default: the newest timestamp in the file]")
+@click.option("--now", callback=timestamp, help="Time of the cycle.  [default: the newest timestamp in the file]")
 def replay(  # noqa: PLR0913 - one parameter for each option
     file: Path, cycles: int, as_json: bool, output: str, warm: bool, rows: int, now: float | None
 ) -> None:
@@ -190,20 +186,20 @@ def replay(  # noqa: PLR0913 - one parameter for each option
 
     The file has the format that KAI's scheduler serves at /get-snapshot. Nothing is written to a cluster.
     """
-    with refusing(file):
+    with reported_input_errors(file):
         run = opened(file, now)
         plan, figures = run_cycles(run, cycles)
-        found = summary(run.file, figures)
-        again = run_warm_cycles(run, cycles) if warm else None
+        result = summary(run.file, figures)
+        warm_figures = run_warm_cycles(run, cycles) if warm else None
     if as_json:
-        click.echo(msgspec.json.encode({**found, **({} if again is None else {"warm": again})}))
+        click.echo(msgspec.json.encode({**result, **({} if warm_figures is None else {"warm": warm_figures})}))
     elif output != "table":
         data = plan_document(plan)
         click.echo(msgspec.json.format(msgspec.json.encode(data)) if output == "json" else msgspec.yaml.encode(data))
     else:
-        _show(plan, figures, rows)
-        for number, cycle in enumerate(again or (), 1):
-            click.echo(f"warm {_line(number, cycle)}")
+        _print_plan(plan, figures, rows)
+        for number, cycle in enumerate(warm_figures or (), 1):
+            click.echo(f"warm {_cycle_line(number, cycle)}")
 
 
 def opened(file: Path, now: float | None = None) -> Replay:
@@ -213,16 +209,16 @@ def opened(file: Path, now: float | None = None) -> Replay:
 
 
 @contextmanager
-def refusing(file: Path) -> Iterator[None]:
+def reported_input_errors(file: Path) -> Iterator[None]:
     """Report errors in the file as click errors that name the field."""
     try:
         yield
     except FieldError as error:
-        raise _Refused(str(error)) from error
+        raise InputError(str(error)) from error
     except units.QuantityError as error:
-        raise _Refused(f"{file}: {_first_wrong_amount(file) or error}") from error
+        raise InputError(f"{file}: {_first_invalid_quantity(file) or error}") from error
     except msgspec.ValidationError as error:
-        raise _Refused(f"{file}: {_first_wrong_part(file) or field_error(error, snapshot.MEMBER)}") from error
+        raise InputError(f"{file}: {_first_malformed_part(file) or field_error(error, snapshot.MEMBER)}") from error
 
 
 def run_cycles(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
@@ -272,23 +268,18 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _raw_objects(file: Path) -> Any:
-    with zipfile.ZipFile(file) as archive:
-        return msgspec.json.decode(archive.read(snapshot.MEMBER))["rawObjects"]
-
-
-def _first_wrong_part(file: Path) -> FieldError | None:
+def _first_malformed_part(file: Path) -> FieldError | None:
     """The path and error of the first part of a pod's spec with a wrong type, which a cycle decodes lazily."""
-    for number, pod in enumerate(_raw_objects(file).get("pods") or ()):
+    for number, pod in enumerate(snapshot.raw_objects(file).get("pods") or ()):
         path = f"{snapshot.MEMBER}: rawObjects.pods[{number}].spec"
         for part, message in pod_checks.shapes(pod.get("spec") or {}, path):
             return FieldError(part, message)
     return None
 
 
-def _first_wrong_amount(file: Path) -> FieldError | None:
+def _first_invalid_quantity(file: Path) -> FieldError | None:
     """The path and error of the first invalid quantity in the file; hand-edited snapshots have them."""
-    for path, text in _amounts(_raw_objects(file), "rawObjects"):
+    for path, text in _quantities(snapshot.raw_objects(file), "rawObjects"):
         try:
             units.parse_quantity(text)
         except units.QuantityError as error:
@@ -296,27 +287,27 @@ def _first_wrong_amount(file: Path) -> FieldError | None:
     return None
 
 
-def _amounts(found: Any, path: str) -> Iterator[tuple[str, str]]:
+def _quantities(document: Any, path: str) -> Iterator[tuple[str, str]]:
     """The path and text of every quantity in maps of quantities."""
-    named = found.items() if isinstance(found, dict) else ()
-    for key, value in named:
-        if key in _MAPS_OF_AMOUNTS and isinstance(value, dict):
+    for key, value in document.items() if isinstance(document, dict) else ():
+        if key in _QUANTITY_MAPS and isinstance(value, dict):
             yield from ((f"{path}.{key}.{name}", text) for name, text in value.items() if isinstance(text, str))
-        yield from _amounts(value, f"{path}.{key}")
-    for number, value in enumerate(found if isinstance(found, list) else ()):
-        yield from _amounts(value, f"{path}[{number}]")
+        yield from _quantities(value, f"{path}.{key}")
+    for number, value in enumerate(document if isinstance(document, list) else ()):
+        yield from _quantities(value, f"{path}[{number}]")
 
 
-def _show(plan: Plan, figures: list[CycleFigures], rows: int) -> None:
+def _print_plan(plan: Plan, figures: list[CycleFigures], rows: int) -> None:
     from pykai.observe import tables  # imports rich, whose memory must not count in the peak that --json reports
 
     tables.show(tables.plan_tables(plan, rows))
     for number, cycle in enumerate(figures, 1):
-        click.echo(_line(number, cycle))
+        click.echo(_cycle_line(number, cycle))
 
 
-def _line(number: int, c: CycleFigures) -> str:
+def _cycle_line(number: int, cycle: CycleFigures) -> str:
     return (
-        f"cycle {number}: {c.bound} bound, {c.evicted} evicted, {c.pipelined} pipelined, {c.moved} moved, "
-        f"{c.left_pending} left pending; {c.cycle_cpu_ms:.1f} ms CPU, {c.cycle_wall_ms:.1f} ms"
+        f"cycle {number}: {cycle.bound} bound, {cycle.evicted} evicted, {cycle.pipelined} pipelined, "
+        f"{cycle.moved} moved, {cycle.left_pending} left pending; "
+        f"{cycle.cycle_cpu_ms:.1f} ms CPU, {cycle.cycle_wall_ms:.1f} ms"
     )

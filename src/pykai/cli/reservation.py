@@ -83,42 +83,42 @@ def visible_device(nvml: Nvml) -> tuple[str, str]:
             if count != 1:
                 raise ReservationError(f"found {count} devices, 1 was expected")
             handle = nvml.nvmlDeviceGetHandleByIndex(0)
-            return _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle))
+            return _decoded(nvml.nvmlDeviceGetUUID(handle)), _decoded(nvml.nvmlDeviceGetName(handle))
         finally:
             nvml.nvmlShutdown()
     except nvml.NVMLError as error:
         raise ReservationError(f"NVML: {error}") from error
 
 
-def _text(value: str | bytes) -> str:
+def _decoded(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
 async def hold(api: Api, pod: Ref, nvml: Nvml, say: Say) -> NoReturn:
     """Annotate the pod with its device unless it is annotated already, then hold the device until cancelled."""
-    known = await _persistently(lambda: _annotated(api, pod), say)
-    if known:
-        say(f"GPU {known} is reserved by pod {pod.namespace}/{pod.name}, which has said so before")
+    uuid = await _with_retries(lambda: _annotated_gpu(api, pod), say)
+    if uuid:
+        say(f"GPU {uuid} is reserved by pod {pod.namespace}/{pod.name}, which has said so before")
     else:
         uuid, product = visible_device(nvml)
         body = {"metadata": {"annotations": {names.RESERVED_GPU_INDEX: uuid}}}
-        await _persistently(lambda: api.patch(pod, Patch.merge(body)), say)
+        await _with_retries(lambda: api.patch(pod, Patch.merge(body)), say)
         say(f"GPU {uuid} ({product}) is reserved by pod {pod.namespace}/{pod.name}")
     while True:
         await asyncio.Event().wait()
 
 
-async def _annotated(api: Api, pod: Ref) -> str:
-    found = await api.get(pod, Object)
-    return str((found["metadata"].get("annotations") or {}).get(names.RESERVED_GPU_INDEX, ""))
+async def _annotated_gpu(api: Api, pod: Ref) -> str:
+    live = await api.get(pod, Object)
+    return str((live["metadata"].get("annotations") or {}).get(names.RESERVED_GPU_INDEX, ""))
 
 
-async def _persistently(ask: Callable[[], Any], say: Say) -> Any:
+async def _with_retries(request: Callable[[], Any], say: Say) -> Any:
     """Send a request until it succeeds, with backoff; NotFound is a ReservationError."""
     attempt = 0
     while True:
         try:
-            return await ask()
+            return await request()
         except NotFound as error:
             raise ReservationError(error.message) from error
         except ApiError as error:
@@ -130,9 +130,9 @@ async def _persistently(ask: Callable[[], Any], say: Say) -> Any:
 
 def own_pod(environ: Mapping[str, str]) -> Ref:
     """The pod this process runs in, from the downward API."""
-    for variable, what in (("POD_NAMESPACE", "namespace"), ("POD_NAME", "name")):
+    for variable, field in (("POD_NAMESPACE", "namespace"), ("POD_NAME", "name")):
         if not environ.get(variable):
-            raise ReservationError(f"could not find pod {what}: environment variable {variable} is not set")
+            raise ReservationError(f"could not find pod {field}: environment variable {variable} is not set")
     return POD.ref(environ["POD_NAME"], environ["POD_NAMESPACE"])
 
 
@@ -151,7 +151,7 @@ def on_hollow_nodes(connection: Callable[[], Api], app: str = names.RESERVATION_
     return choose
 
 
-async def _until_signal(kubeconfig: str, nvml: Nvml) -> None:
+async def _hold_until_signal(kubeconfig: str, nvml: Nvml) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -169,14 +169,14 @@ async def _until_signal(kubeconfig: str, nvml: Nvml) -> None:
 
 @click.command("resource-reservation")
 @takes(FLAGS, LOGS)
-def resource_reservation(**given: Any) -> None:
+def resource_reservation(**flags: Any) -> None:
     """Hold the GPU of this pod for the pods that share it, and report its UUID."""
     import pynvml  # needs NVIDIA's library, which only GPU nodes have
 
-    set_up_logs(given)
-    warn_ineffective(LOGS, given)
+    set_up_logs(flags)
+    warn_ineffective(LOGS, flags)
     with reported_errors():
         try:
-            asyncio.run(_until_signal(given["kubeconfig"], pynvml))
+            asyncio.run(_hold_until_signal(flags["kubeconfig"], pynvml))
         except ReservationError as error:
             raise click.ClickException(str(error)) from error

@@ -124,54 +124,54 @@ class SchedulerSettings:
     usage_source: Callable[[UsageConfig], UsageSource] = source_of
 
 
-def settings_of(given: dict[str, Any]) -> SchedulerSettings:
+def settings_of(flags: dict[str, Any]) -> SchedulerSettings:
     """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
-    period = _seconds(given, "schedule-period")
+    period = _duration(flags, "schedule-period")
     if period <= 0:
         raise click.BadParameter("must be positive", param_hint="--schedule-period")
     return SchedulerSettings(
         options=SchedulerOptions(
-            params=params_of(given),
+            params=params_of(flags),
             debounce=replace(Debounce(), period=period),
-            metrics_namespace=given["metrics_namespace"],
+            metrics_namespace=flags["metrics_namespace"],
         ),
-        config=config_of(given["scheduler_conf"]),
-        status_workers=given["num_of_status_recording_workers"],
-        plugin_port=given["plugin_server_port"],
-        takes_over=given["leader_elect"],
+        config=config_of(flags["scheduler_conf"]),
+        status_workers=flags["num_of_status_recording_workers"],
+        plugin_port=flags["plugin_server_port"],
+        takes_over=flags["leader_elect"],
     )
 
 
-def params_of(given: dict[str, Any]) -> SchedulerParams:
+def params_of(flags: dict[str, Any]) -> SchedulerParams:
     """The scheduling parameters in the flags."""
     return SchedulerParams(
-        scheduler_name=given["scheduler_name"],
-        node_pool_key=given["nodepool_label_key"],
-        node_pool=given["partition_label_value"],
-        partitioned=bool(given["nodepool_label_key"]),
-        restrict_nodes=given["restrict_node_scheduling"],
-        cpu_worker_key=given["cpu_worker_node_label_key"],
-        gpu_worker_key=given["gpu_worker_node_label_key"],
-        mig_worker_key=given["mig_worker_node_label_key"],
-        reservation_app=given["resource_reservation_app_label"],
-        queue_label_key=given["queue_label_key"],
-        max_consolidation_victims=given["max_consolidation_preemptees"],
-        schedule_csi_storage=given["schedule_csi_storage"],
-        use_signatures=given["use_scheduling_signatures"],
-        full_hierarchy_fairness=given["full_hierarchy_fairness"],
-        allow_consolidating_reclaim=given["allow_consolidating_reclaim"],
-        staleness_grace=_seconds(given, "default-staleness-grace-period"),
-        stuck_in_releasing=_seconds(given, "stuck-in-releasing-threshold"),
-        detailed_fit_errors=given["detailed_fit_errors"],
-        update_eviction_condition=given["update_pod_eviction_condition"],
-        workload_eviction_metrics=given["enable_workload_eviction_metrics"],
-        nvfractions=given["gpu_sharing_mode"] == names.NVFRACTIONS,
+        scheduler_name=flags["scheduler_name"],
+        node_pool_key=flags["nodepool_label_key"],
+        node_pool=flags["partition_label_value"],
+        partitioned=bool(flags["nodepool_label_key"]),
+        restrict_nodes=flags["restrict_node_scheduling"],
+        cpu_worker_key=flags["cpu_worker_node_label_key"],
+        gpu_worker_key=flags["gpu_worker_node_label_key"],
+        mig_worker_key=flags["mig_worker_node_label_key"],
+        reservation_app=flags["resource_reservation_app_label"],
+        queue_label_key=flags["queue_label_key"],
+        max_consolidation_victims=flags["max_consolidation_preemptees"],
+        schedule_csi_storage=flags["schedule_csi_storage"],
+        use_signatures=flags["use_scheduling_signatures"],
+        full_hierarchy_fairness=flags["full_hierarchy_fairness"],
+        allow_consolidating_reclaim=flags["allow_consolidating_reclaim"],
+        staleness_grace=_duration(flags, "default-staleness-grace-period"),
+        stuck_in_releasing=_duration(flags, "stuck-in-releasing-threshold"),
+        detailed_fit_errors=flags["detailed_fit_errors"],
+        update_eviction_condition=flags["update_pod_eviction_condition"],
+        workload_eviction_metrics=flags["enable_workload_eviction_metrics"],
+        nvfractions=flags["gpu_sharing_mode"] == names.NVFRACTIONS,
     )
 
 
-def _seconds(given: dict[str, Any], flag: str) -> float:
+def _duration(flags: dict[str, Any], flag: str) -> float:
     try:
-        return units.parse_duration(given[flag.replace("-", "_")])
+        return units.parse_duration(flags[flag.replace("-", "_")])
     except units.DurationError as error:
         raise click.BadParameter(str(error), param_hint=f"--{flag}") from error
 
@@ -220,35 +220,37 @@ def compose(
     keep_freed_memory()
     policy, usage_config = policy_of(settings.config), usage_config_of(settings.config)
     loop = ReconcileLoop[Hashable]("scheduler-status", Pace(settings.status_workers), work.meter("scheduler-status"))
-    past: list[UsageLister] = []
+    listers: list[UsageLister] = []
     plugins = configuration.plugin_names(settings.config, registry.BUILT_IN)
     judge = partial(verify, plugins=plugins, everything=False)
-    policies = Policies(policy, judge, lambda: past[0].current() if past else {}, settings.observe)
+    policies = Policies(policy, judge, lambda: listers[0].current() if listers else {}, settings.observe)
     params = configuration.params_for(policy, settings.options.params)
     options = replace(settings.options, params=params, more_metrics=(QUERY_LATENCY,) if usage_config else ())
     live = LiveScheduler(api, watches, policies, loop, options, colocated)
-    known = asyncio.Event()
-    parts = [Part("scheduler", partial(_schedule, live, known, settings.takes_over))]
+    usage_fetched = asyncio.Event()
+    parts = [Part("scheduler", partial(_run_scheduler, live, usage_fetched, settings.takes_over))]
     if usage_config is None:
-        known.set()
+        usage_fetched.set()
     else:
         latency = partial(live.metrics.observe, QUERY_LATENCY.name)
-        past.append(UsageLister(settings.usage_source(usage_config), usage_config, latency=latency))
-        parts.append(Part("scheduler-usage", partial(_follow_usage, past[0], known), elected=False))
+        listers.append(UsageLister(settings.usage_source(usage_config), usage_config, latency=latency))
+        parts.append(Part("scheduler-usage", partial(_run_usage_lister, listers[0], usage_fetched), elected=False))
     if settings.plugin_port is not None:
         parts.append(Part("debug-server", partial(_debug_server, settings, api, live, policy), elected=False))
     return Composition(parts, [live.metrics.text])
 
 
-async def _schedule(live: LiveScheduler, known: asyncio.Event, takes_over: bool, ready: asyncio.Event) -> None:
+async def _run_scheduler(
+    live: LiveScheduler, usage_fetched: asyncio.Event, takes_over: bool, ready: asyncio.Event
+) -> None:
     """Run the scheduler after the first fetch of usage, or its timeout."""
-    await known.wait()
+    await usage_fetched.wait()
     await live.run(ready, takes_over)
 
 
-async def _follow_usage(lister: UsageLister, known: asyncio.Event, ready: asyncio.Event) -> None:
+async def _run_usage_lister(lister: UsageLister, usage_fetched: asyncio.Event, ready: asyncio.Event) -> None:
     ready.set()
-    await lister.run(known)
+    await lister.run(usage_fetched)
 
 
 async def _debug_server(
@@ -256,59 +258,59 @@ async def _debug_server(
 ) -> None:
     """Serve the debug routes of the configured plugins (snapshot, reflectjoborder) on loopback."""
     choices = settings.config.plugins
-    shown = set(registry.BUILT_IN) if choices is None else {choice.name for choice in choices}
-    about = SnapshotContext(
+    plugins = set(registry.BUILT_IN) if choices is None else {choice.name for choice in choices}
+    context = SnapshotContext(
         settings.config, registry.BUILT_IN, settings.options.debounce.period, settings.status_workers
     )
 
     async def snapshot(with_env: bool) -> IO[bytes]:
-        return await write_snapshot(api, live.params, about, with_env)
+        return await write_snapshot(api, live.params, context, with_env)
 
     def order() -> dict[str, Any] | None:
         last = live.scheduler.last
         return None if last is None else job_order(last.snapshot, policy, last.snapshot.observed_at)
 
     app = debug_routes(
-        snapshot if "snapshot" in shown else None,
-        order if "reflectjoborder" in shown else None,
+        snapshot if "snapshot" in plugins else None,
+        order if "reflectjoborder" in plugins else None,
         partial(may_read, api),
     )
     assert settings.plugin_port is not None
     host = own_host() or "127.0.0.1"
     async with serving(app, settings.plugin_port, host) as port:
         log.info(
-            "debug server started", address=f"{host}:{port}", plugins=sorted(shown & {"snapshot", "reflectjoborder"})
+            "debug server started", address=f"{host}:{port}", plugins=sorted(plugins & {"snapshot", "reflectjoborder"})
         )
         ready.set()
         await asyncio.Event().wait()
 
 
-def process_of(given: dict[str, Any]) -> Process:
+def process_of(flags: dict[str, Any]) -> Process:
     """The process settings of the scheduler, whose flags differ from those of other components."""
-    pool, qps, burst = given["partition_label_value"], max(given["qps"], 0.0), given["burst"]
+    pool, qps, burst = flags["partition_label_value"], max(flags["qps"], 0.0), flags["burst"]
     limits = ClientSettings(qps=qps, burst=burst, bind_qps=BIND_SHARE * qps, bind_burst=burst)
-    lease = scheduler_lease(given["scheduler_name"], pool)
+    lease = scheduler_lease(flags["scheduler_name"], pool)
     return Process(
         "scheduler",
         limits,
-        given["kubeconfig"],
-        metrics_address=given["listen_address"],
+        flags["kubeconfig"],
+        metrics_address=flags["listen_address"],
         health_address="0",
-        lease=lease if given["leader_elect"] else "",
-        namespace=given["namespace"],
+        lease=lease if flags["leader_elect"] else "",
+        namespace=flags["namespace"],
     )
 
 
 @click.command()
 @takes(FLAGS, ELECTION, CLIENT)
-def scheduler(**given: Any) -> None:
+def scheduler(**flags: Any) -> None:
     """Schedule the pods of one node pool."""
-    logs.set_up(given["v"], given["log_json"])
-    if given["version"]:
+    logs.set_up(flags["v"], flags["log_json"])
+    if flags["version"]:
         log.info("pykai scheduler", version=__version__)
     for flag in (*FLAGS, *ELECTION, *CLIENT):
-        log.info(f'FLAG: --{flag.name}="{given[flag.parameter]}"')
-    warn_ineffective(FLAGS, given)
-    settings = settings_of(given)
+        log.info(f'FLAG: --{flag.name}="{flags[flag.parameter]}"')
+    warn_ineffective(FLAGS, flags)
+    settings = settings_of(flags)
     check_config(settings.config)
-    run_component(process_of(given), partial(compose, settings))
+    run_component(process_of(flags), partial(compose, settings))

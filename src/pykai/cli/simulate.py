@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from pykai.cli.component import COLLECTED_AFTER, reported_errors
+from pykai.cli.component import GC_THRESHOLDS, reported_errors
 from pykai.cli.fault_campaign import SEEDS, play_faults
 from pykai.cli.flags import InputError, no_nan
 from pykai.cli.simulated_product import SimulatedProduct
@@ -70,79 +70,79 @@ class Input:
     params: SchedulerParams
 
 
-def read_input(order: SimulateOptions) -> Input:
+def read_input(options: SimulateOptions) -> Input:
     """All objects of the simulation: from manifests and a snapshot, generated ones, and defaults of an installation."""
-    snapshots = [path for path in order.paths if path.suffix in SNAPSHOTS]
+    snapshots = [path for path in options.paths if path.suffix in SNAPSHOTS]
     if len(snapshots) > 1:
         raise FieldError(str(snapshots[1]), "only one snapshot can be continued")
     config, params = SchedulerConfig(), SchedulerParams()
-    found = [*generate.nodes(order.nodes, order.gpus)]
+    loaded = [*generate.nodes(options.nodes, options.gpus)]
     if snapshots:
         file = snapshot.load(snapshots[0])
         config, params = scheduler.read(file.config), snapshot.params(file)
-        found += from_snapshot(snapshots[0])
-    found += manifests.read([path for path in order.paths if path not in snapshots], order.recursive)
-    found, note = validation.relevant(found)
-    if order.jobs:
-        found += _generated_jobs(order, found)
-    if order.trace:
-        gpus = order.nodes * order.gpus
-        found += traces.manifests(traces.day(gpus, order.seed), traces.quotas(gpus))
-    objects = validation.admit(generate.with_defaults(found))
-    if not any(one.obj.get("kind") == "Node" for one in found):
+        loaded += from_snapshot(snapshots[0])
+    loaded += manifests.read([path for path in options.paths if path not in snapshots], options.recursive)
+    loaded, note = validation.relevant(loaded)
+    if options.jobs:
+        loaded += _generated_jobs(options, loaded)
+    if options.trace:
+        gpus = options.nodes * options.gpus
+        loaded += traces.manifests(traces.day(gpus, options.seed), traces.quotas(gpus))
+    objects = validation.admit(generate.with_defaults(loaded))
+    if not any(one.obj.get("kind") == "Node" for one in loaded):
         raise FieldError("no nodes", "add a Node to the manifests, or generate some with --nodes 10 --gpus 8")
-    return Input(objects, [note] if note else [], scheduler.load(order.config) if order.config else config, params)
+    return Input(objects, [note] if note else [], scheduler.load(options.config) if options.config else config, params)
 
 
-def _generated_jobs(order: SimulateOptions, found: Sequence[Manifest]) -> list[Manifest]:
-    gpus = float(order.nodes * order.gpus)
-    if any(one.obj.get("kind") == "Queue" for one in found):
-        return generate.jobs(order.jobs, _leaf_queues(found), gpus, order.seed)
+def _generated_jobs(options: SimulateOptions, loaded: Sequence[Manifest]) -> list[Manifest]:
+    gpus = float(options.nodes * options.gpus)
+    if any(one.obj.get("kind") == "Queue" for one in loaded):
+        return generate.jobs(options.jobs, _leaf_queues(loaded), gpus, options.seed)
     queues = generate.queues(gpus)
-    return [*queues, *generate.jobs(order.jobs, _leaf_queues(queues), gpus, order.seed)]
+    return [*queues, *generate.jobs(options.jobs, _leaf_queues(queues), gpus, options.seed)]
 
 
 def from_snapshot(path: Path) -> list[Manifest]:
     """The objects of a snapshot file."""
-    sections = snapshot.raw_objects(path)
+    objects = snapshot.raw_objects(path)
     by_section = {source.section: source.resource for source in SOURCES}
     return [
         Manifest(Origin(str(path), number), {"apiVersion": kind.api_version, "kind": kind.kind, **obj})
         for section, kind in by_section.items()
-        for number, obj in enumerate(sections.get(section) or (), 1)
+        for number, obj in enumerate(objects.get(section) or (), 1)
     ]
 
 
-def _leaf_queues(found: Sequence[Manifest]) -> list[str]:
-    queues = [one.obj for one in found if one.obj.get("kind") == "Queue"]
+def _leaf_queues(loaded: Sequence[Manifest]) -> list[str]:
+    queues = [one.obj for one in loaded if one.obj.get("kind") == "Queue"]
     parents = {(queue.get("spec") or {}).get("parentQueue") for queue in queues}
     return sorted({queue["metadata"]["name"] for queue in queues} - parents)
 
 
 def simulation(
-    order: SimulateOptions, observe: Callable[[Decision], None] = unobserved
+    options: SimulateOptions, observe: Callable[[Decision], None] = unobserved
 ) -> tuple[Simulation, list[str]]:
     """The simulation of these options, and notes on it; invalid input raises. `observe`: sees all decisions."""
-    given = read_input(order)
-    start = started(given.objects)
-    with below(f"{order.config}: "):
-        scheduler.policy(given.config, registry.make, registry.BUILT_IN)
-        past = read_usage_config(given.config.usage_db, start) if given.config.usage_db else None
-    setting = Setting(seed=order.seed, start=start, job_runs=order.job_seconds, usage=past)
-    arrivals = [one.arrival(order.seed) for one in given.objects]
-    product = SimulatedProduct(given.config, given.params, observe=observe)
+    inputs = read_input(options)
+    start = start_time(inputs.objects)
+    with below(f"{options.config}: "):
+        scheduler.policy(inputs.config, registry.make, registry.BUILT_IN)
+        usage = read_usage_config(inputs.config.usage_db, start) if inputs.config.usage_db else None
+    setting = Setting(seed=options.seed, start=start, job_runs=options.job_seconds, usage=usage)
+    arrivals = [one.arrival(options.seed) for one in inputs.objects]
+    product = SimulatedProduct(inputs.config, inputs.params, observe=observe)
     written = [one for one in arrivals if not one.source.startswith(GENERATED)]
     if refused := Simulation(product, written, setting).refusals():
         raise FieldError("", "\n".join(refused))
-    notes = given.notes + [remark for one in given.objects for remark in one.remarks]
+    notes = inputs.notes + [remark for one in inputs.objects for remark in one.remarks]
     return Simulation(product, arrivals, setting), notes
 
 
-def started(objects: Sequence[Admitted]) -> float:
+def start_time(objects: Sequence[Admitted]) -> float:
     """The start of virtual time: the newest timestamp of objects that were read from a cluster, else a fixed time."""
-    read = [one.obj for one in objects if is_read_from_a_cluster(one.obj)]
-    instants = [units.parse_timestamp(obj["metadata"].get("creationTimestamp")) for obj in read]
-    instants += [units.parse_timestamp((obj.get("status") or {}).get("startTime")) for obj in read]
+    recorded = [one.obj for one in objects if is_read_from_a_cluster(one.obj)]
+    instants = [units.parse_timestamp(obj["metadata"].get("creationTimestamp")) for obj in recorded]
+    instants += [units.parse_timestamp((obj.get("status") or {}).get("startTime")) for obj in recorded]
     return max((instant for instant in instants if instant is not None), default=Setting().start)
 
 
@@ -201,7 +201,7 @@ def simulate(  # noqa: PLR0913 - what is done with the outcome
     events: Any,
     report: Path | None,
     dashboard: bool,
-    **options: Any,
+    **parameters: Any,
 ) -> None:
     """Run Kubernetes manifests on an in-memory cluster in virtual time.
 
@@ -210,52 +210,52 @@ def simulate(  # noqa: PLR0913 - what is done with the outcome
     The annotations pykai.io/arrives (a duration) and pykai.io/run-seconds set when an object arrives and how long a pod
     runs.
     """
-    if (faults := options.pop("faults")) is not None:
+    if (faults := parameters.pop("faults")) is not None:
         play_faults(faults)
         return
-    order = SimulateOptions(**options)
-    if not order.paths and not order.nodes:
+    options = SimulateOptions(**parameters)
+    if not options.paths and not options.nodes:
         raise click.UsageError("nothing to simulate: name files or directories, or use --nodes")
-    if order.trace and not order.nodes:
+    if options.trace and not options.nodes:
         raise click.UsageError("a trace is made for the generated nodes: say --nodes")
-    if order.trace and until is None:
+    if options.trace and until is None:
         until = traces.DAY
-    gc.set_threshold(*COLLECTED_AFTER)
-    noted = _noted() if dashboard else None
-    run, outcome, notes = _run(order, until, noted.observe if noted else unobserved)
-    for remark in (*remarks_of(order.config), *notes, *outcome.history.remarks):
+    gc.set_threshold(*GC_THRESHOLDS)
+    decision_log = _decision_log() if dashboard else None
+    run, outcome, notes = _run_simulation(options, until, decision_log.observe if decision_log else unobserved)
+    for remark in (*remarks_of(options.config), *notes, *outcome.history.remarks):
         click.echo(f"note: {remark}", err=True)
     if events is not None:
         _write_events(outcome.history.events, events)
     if report is not None:
         write_report(outcome, report)
-    _show(outcome, order.seed, output, rows)
-    if noted is not None:
-        _serve(order, noted, run, outcome)
+    _print_result(outcome, options.seed, output, rows)
+    if decision_log is not None:
+        _serve_dashboard(options, decision_log, run, outcome)
 
 
-def _noted() -> DecisionLog:
+def _decision_log() -> DecisionLog:
     from pykai.dashboard.simulated import DecisionLog  # imports the dashboard, which few simulations need
 
     return DecisionLog()
 
 
-def _serve(order: SimulateOptions, noted: DecisionLog, run: Simulation, outcome: SimulationResult) -> None:
+def _serve_dashboard(options: SimulateOptions, log: DecisionLog, run: Simulation, outcome: SimulationResult) -> None:
     """Serve the dashboard of the run until Ctrl-C."""
     from pykai.cli.dashboard import PORT, serve_by_hand
     from pykai.dashboard.simulated import simulated_board
 
-    name = " ".join(map(str, order.paths)) or f"{order.nodes} nodes, {order.jobs} jobs"
-    board = simulated_board(name, noted, outcome, run.setting.start)
+    name = " ".join(map(str, options.paths)) or f"{options.nodes} nodes, {options.jobs} jobs"
+    board = simulated_board(name, log, outcome, run.setting.start)
     with reported_errors():
         asyncio.run(serve_by_hand(board, PORT))
 
 
-def _run(
-    order: SimulateOptions, until: float | None, observe: Callable[[Decision], None]
+def _run_simulation(
+    options: SimulateOptions, until: float | None, observe: Callable[[Decision], None]
 ) -> tuple[Simulation, SimulationResult, list[str]]:
     try:
-        run, notes = simulation(order, observe)
+        run, notes = simulation(options, observe)
     except (ManifestError, ManifestsError, FieldError) as error:
         raise InputError(str(error)) from error
     if run.setting.usage is not None and until is None:
@@ -266,7 +266,7 @@ def _run(
 def play(run: Simulation, until: float | None) -> SimulationResult:
     """Run a simulation with a progress display; an invalid plan ends the command with an error."""
     try:
-        with _progress(until) as progress:
+        with _progress_display(until) as progress:
             return run.play(until, progress)
     except BrokenError as error:
         raise click.ClickException(str(error)) from error
@@ -286,7 +286,7 @@ def _progress_lines() -> Progress:
 
 
 @contextmanager
-def _progress(until: float | None) -> Iterator[Progress]:
+def _progress_display(until: float | None) -> Iterator[Progress]:
     """A transient progress bar on a terminal, occasional lines elsewhere."""
     if not sys.stderr.isatty():
         yield _progress_lines()
@@ -325,7 +325,7 @@ def write_report(outcome: SimulationResult, folder: Path) -> None:
         raise click.ClickException(f"--report: cannot write to {folder}: {error.strerror}") from error
 
 
-def _show(outcome: SimulationResult, seed: int, output: str, rows: int) -> None:
+def _print_result(outcome: SimulationResult, seed: int, output: str, rows: int) -> None:
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(document(outcome, seed))))
     elif output == "yaml":

@@ -14,7 +14,7 @@ from pykai.admission.review import AdmissionRules, webhooks
 from pykai.cli import all as everything
 from pykai.cli import binder, node_scale_adjuster, operator, pod_group_controller, pod_grouper, queue_controller
 from pykai.cli import scheduler as scheduler_command
-from pykai.cli.component import Compose, Process, live
+from pykai.cli.component import Compose, Process, run_composition
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.config.scheduler import SchedulerConfig
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
@@ -86,12 +86,12 @@ class SimulatedProduct:
 
     async def run(self, api: Api, hooks: Hooks, ready: asyncio.Event) -> None:
         """See `cluster.Product`."""
-        await live(api, _PROCESS, partial(everything.compose, self._settings(hooks)), all_ready=ready)
+        await run_composition(api, _PROCESS, partial(everything.compose, self._settings(hooks)), all_ready=ready)
 
     @property
     def components(self) -> Sequence[str]:
         """See `faults.run.Deployment`."""
-        return tuple(self._apart(self._settings(Hooks(lambda _: None, None))))
+        return tuple(self._separate_components(self._settings(Hooks(lambda _: None, None))))
 
     @property
     def beside(self) -> Sequence[str]:
@@ -101,14 +101,14 @@ class SimulatedProduct:
     async def run_process(self, name: str, api: Api, hooks: Hooks) -> None:
         """See `faults.run.Deployment`."""
         settings = self._settings(hooks)
-        compose = partial(everything.compose, settings) if name == "all" else self._apart(settings)[name]
+        compose = partial(everything.compose, settings) if name == "all" else self._separate_components(settings)[name]
         lease = LEASE.ref(names.OPERATOR_LEASE if name == OPERATOR else everything.LEASE, names.SYSTEM_NAMESPACE)
         election = Election(api, lease, hooks.replica, wall) if hooks.replica else None
-        await live(api, _PROCESS, compose, election)
+        await run_composition(api, _PROCESS, compose, election)
 
-    def _apart(self, settings: everything.AllSettings) -> dict[str, Compose]:
+    def _separate_components(self, settings: everything.AllSettings) -> dict[str, Compose]:
         """Every component as its own process, as the chart deploys them."""
-        found: dict[str, Compose] = {
+        components: dict[str, Compose] = {
             "scheduler": partial(scheduler_command.compose, settings.scheduler),
             "binder": partial(binder.compose, settings.binder),
             "pod-grouper": partial(pod_grouper.compose, settings.grouper),
@@ -116,29 +116,29 @@ class SimulatedProduct:
             "queue-controller": partial(queue_controller.compose, settings.queues),
         }
         if settings.scaling is not None:
-            found["node-scale-adjuster"] = partial(node_scale_adjuster.compose, settings.scaling)
+            components["node-scale-adjuster"] = partial(node_scale_adjuster.compose, settings.scaling)
         if self.operated:
-            found[OPERATOR] = partial(operator.compose, _operator_settings())
-        return found
+            components[OPERATOR] = partial(operator.compose, _operator_settings())
+        return components
 
     def _settings(self, hooks: Hooks) -> everything.AllSettings:
-        usual = everything.settings_for(names.SCHEDULER_NAME, self._pods, None)
-        options = replace(usual.scheduler.options, params=self._params, debounce=self._debounce)
+        defaults = everything.settings_for(names.SCHEDULER_NAME, self._pods, None)
+        options = replace(defaults.scheduler.options, params=self._params, debounce=self._debounce)
 
         def observe(decision: Decision) -> None:
             hooks.observe(decision)
             self._observe(decision)
 
-        chosen = replace(usual.scheduler, options=options, config=self._config, plugin_port=None, observe=observe)
+        scheduler = replace(defaults.scheduler, options=options, config=self._config, plugin_port=None, observe=observe)
         if hooks.past is not None:
-            past = hooks.past
-            chosen = replace(chosen, usage_source=lambda _: past)
-        reservations = replace(usual.binder.reservations, runtime_class="")
-        chosen = replace(chosen, takes_over=bool(hooks.replica))
+            usage = hooks.past
+            scheduler = replace(scheduler, usage_source=lambda _: usage)
+        reservations = replace(defaults.binder.reservations, runtime_class="")
+        scheduler = replace(scheduler, takes_over=bool(hooks.replica))
         scaling = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("scaling"), names.SCHEDULER_NAME))
         return replace(
-            usual,
-            scheduler=chosen,
-            binder=replace(usual.binder, reservations=reservations),
+            defaults,
+            scheduler=scheduler,
+            binder=replace(defaults.binder, reservations=reservations),
             scaling=scaling if self.scaling else None,
         )

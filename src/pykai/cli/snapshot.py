@@ -9,8 +9,8 @@ from typing import IO, Any
 
 import click
 
-from pykai.cli.replay import refusing
-from pykai.cli.state import StateSource, output_option, shown_as_data, source_of, state_options, with_api
+from pykai.cli.replay import reported_input_errors
+from pykai.cli.state import StateSource, output_option, print_as_data, source_of, state_options, with_api
 from pykai.explain.diff import Difference, difference
 from pykai.explain.redact import redact_file
 from pykai.explain.source import from_file, opened
@@ -41,26 +41,26 @@ def snapshot(target: Path, redact: bool, **options: Any) -> None:
     if source.snapshot is not None and not redact:
         raise click.UsageError("--snapshot names a file that exists already: use it with --redact")
     with tempfile.TemporaryDirectory() as folder:
-        file = source.snapshot or _taken(source, Path(folder) / "snapshot.zip")
-        with refusing(file):
+        file = source.snapshot or _take_snapshot(source, Path(folder) / "snapshot.zip")
+        with reported_input_errors(file):
             opened(file)
         try:
             with target.open("wb") as out:
-                _write(file, out, redact)
+                _copy(file, out, redact)
         except OSError as error:
             raise click.ClickException(f"{target} cannot be written: {error.strerror}") from error
     click.echo(f"written: {target}", err=True)
 
 
-def _write(file: Path, out: IO[bytes], redact: bool) -> None:
+def _copy(file: Path, out: IO[bytes], redact: bool) -> None:
     if redact:
         redact_file(file, out)
     else:
-        with file.open("rb") as taken:
-            shutil.copyfileobj(taken, out)
+        with file.open("rb") as content:
+            shutil.copyfileobj(content, out)
 
 
-def _taken(source: StateSource, file: Path) -> Path:
+def _take_snapshot(source: StateSource, file: Path) -> Path:
     from pykai.explain.live import listed, setting_of
     from pykai.plugins import registry
     from pykai.scheduler.debug_server import SnapshotContext, write_snapshot
@@ -84,27 +84,27 @@ def _taken(source: StateSource, file: Path) -> Path:
 @output_option
 def diff(before: Path, after: Path, output: str) -> None:
     """Show the differences between two snapshots and between their plans."""
-    with refusing(before):
+    with reported_input_errors(before):
         old = from_file(before)
-    with refusing(after):
+    with reported_input_errors(after):
         new = from_file(after)
-    found = difference(old, new)
-    if not shown_as_data(found, output):
-        _show(found)
+    result = difference(old, new)
+    if not print_as_data(result, output):
+        _print_difference(result)
 
 
-def _show(found: Difference) -> None:
+def _print_difference(result: Difference) -> None:
     from pykai.observe import tables
 
-    objects = [(each.change, each.kind, each.name, ", ".join(each.fields)) for each in found.objects]
-    plan = [(each.what, each.name, each.before or "-", each.after or "-") for each in found.plan]
-    shown = []
+    objects = [(each.change, each.kind, each.name, ", ".join(each.fields)) for each in result.objects]
+    plan = [(each.what, each.name, each.before or "-", each.after or "-") for each in result.plan]
+    parts = []
     if objects:
         columns = ("change", "kind", "name", "fields")
-        shown.append(tables.table(f"Objects: {len(objects)}", columns, tables.first(objects, ROWS)))
+        parts.append(tables.table(f"Objects: {len(objects)}", columns, tables.first(objects, ROWS)))
     if plan:
         columns = ("what", "name", "before", "after")
-        shown.append(tables.table(f"Decisions: {len(plan)}", columns, tables.first(plan, ROWS)))
-    tables.show(shown)
-    if not shown:
+        parts.append(tables.table(f"Decisions: {len(plan)}", columns, tables.first(plan, ROWS)))
+    tables.show(parts)
+    if not parts:
         click.echo("nothing differs")

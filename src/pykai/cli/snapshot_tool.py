@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from pykai.cli.flags import Flag, takes
-from pykai.cli.replay import opened, refusing
+from pykai.cli.replay import opened, reported_input_errors
 from pykai.model.plan import Plan
 from pykai.observe import logs
 from pykai.scheduler.process_memory import gc_disabled
@@ -35,32 +35,32 @@ log = structlog.get_logger("snapshot-tool")
 
 @click.command("snapshot-tool")
 @takes(FLAGS)
-def snapshot_tool(**given: Any) -> None:
+def snapshot_tool(**flags: Any) -> None:
     """Run one scheduling cycle on a snapshot file and print the milliseconds of the cycle and its actions.
 
     Flags may be written with one dash, as KAI's.
     """
-    file = _existing(given["filename"])
-    logs.set_up(given["verbosity"])
-    with refusing(file):
+    file = _existing_file(flags["filename"])
+    logs.set_up(flags["verbosity"])
+    with reported_input_errors(file):
         run = opened(file)
-        with _memory_profile(given["memprofile"]), _cpu_profile(given["cpuprofile"]):
-            began = time.perf_counter()
+        with _memory_profile(flags["memprofile"]), _cpu_profile(flags["cpuprofile"]):
+            started = time.perf_counter()
             with gc_disabled():
                 plan = run.plan(time.perf_counter)
-            passed = time.perf_counter() - began
+            elapsed = time.perf_counter() - started
     for name, action in plan.actions.items():
         log.info(f"Action {name} completed in {round(action.seconds * 1000, 3):g}ms")
-    click.echo(msgspec.json.encode(durations(plan, passed)))
+    click.echo(msgspec.json.encode(durations(plan, elapsed)))
 
 
-def durations(plan: Plan, passed: float) -> dict[str, Any]:
+def durations(plan: Plan, elapsed: float) -> dict[str, Any]:
     """The printed document, in whole milliseconds as in KAI; `passed`: seconds of the whole cycle."""
     actions = {name: int(action.seconds * 1000) for name, action in plan.actions.items()}
-    return {"total_duration_ms": int(passed * 1000), "action_durations_ms": actions}
+    return {"total_duration_ms": int(elapsed * 1000), "action_durations_ms": actions}
 
 
-def _existing(filename: str) -> Path:
+def _existing_file(filename: str) -> Path:
     if not filename:
         raise click.UsageError("--filename is required")
     file = Path(filename)
@@ -75,7 +75,7 @@ def _cpu_profile(file: str) -> Iterator[None]:
     with profile if file else nullcontext():
         yield
     if file:
-        _write("--cpuprofile", lambda: profile.dump_stats(file))
+        _write_profile("--cpuprofile", lambda: profile.dump_stats(file))
 
 
 @contextmanager
@@ -86,12 +86,12 @@ def _memory_profile(file: str) -> Iterator[None]:
     tracemalloc.start()
     try:
         yield
-        _write("--memprofile", lambda: tracemalloc.take_snapshot().dump(file))
+        _write_profile("--memprofile", lambda: tracemalloc.take_snapshot().dump(file))
     finally:
         tracemalloc.stop()
 
 
-def _write(flag: str, dump: Callable[[], None]) -> None:
+def _write_profile(flag: str, dump: Callable[[], None]) -> None:
     try:
         dump()
     except OSError as error:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from pykai.cli.replay import instant, refusing
+from pykai.cli.replay import reported_input_errors, timestamp
 from pykai.explain.source import Decided, from_file
 from pykai.kube.api import Api
 
@@ -51,7 +51,7 @@ def cluster_options(command: F) -> F:
 
 def state_options(command: F) -> F:
     """Add `cluster_options` and --now, the time of the decision."""
-    now = click.option("--now", callback=instant, help="Time of the decision.  [default: now, or that of the file]")
+    now = click.option("--now", callback=timestamp, help="Time of the decision.  [default: now, or that of the file]")
     return cluster_options(now(command))
 
 
@@ -64,7 +64,7 @@ def source_of(options: dict[str, Any]) -> StateSource:
 def read_state(source: StateSource) -> Decided:
     """Read the state and decide it; errors are click errors of one line."""
     if source.snapshot is not None:
-        with refusing(source.snapshot):
+        with reported_input_errors(source.snapshot):
             return from_file(source.snapshot, source.now)
     from pykai.explain.live import live
 
@@ -91,10 +91,10 @@ def with_api(source: StateSource, work: Callable[[Api], Awaitable[T]]) -> T:
 output_option = click.option("-o", "--output", type=click.Choice(FORMATS), default="text", show_default=True)
 
 
-def shown_as_data(found: Any, output: str) -> bool:
+def print_as_data(value: Any, output: str) -> bool:
     """Print a value as JSON or YAML; return False for text output."""
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        click.echo(msgspec.json.format(msgspec.json.encode(value)))
     elif output == "yaml":
-        click.echo(msgspec.yaml.encode(found), nl=False)
+        click.echo(msgspec.yaml.encode(value), nl=False)
     return output != "text"

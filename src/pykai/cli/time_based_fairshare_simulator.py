@@ -43,8 +43,8 @@ DEBOUNCE = Debounce(period=1.0, pause=1.0, burst=1.0, refresh=1.0)
 
 def simulation(study: Study, source: str) -> Simulation:
     """The simulation of a study; `source`: its file, for messages."""
-    found = objects(study, source)
-    arrivals = [one.arrival(0) for one in validation.admit(generate.with_defaults(found))]
+    unadmitted = objects(study, source)
+    arrivals = [each.arrival(0) for each in validation.admit(generate.with_defaults(unadmitted))]
     return Simulation(SimulatedProduct(_config(study), debounce=DEBOUNCE), arrivals, time_based.setting(study))
 
 
@@ -57,43 +57,43 @@ def _config(study: Study) -> SchedulerConfig:
 
 @click.command("time-based-fairshare-simulator")
 @takes(FLAGS)
-def time_based_fairshare_simulator(**given: Any) -> None:
+def time_based_fairshare_simulator(**flags: Any) -> None:
     """Simulate how past use shifts a cluster between queues, and write every queue's allocation after every cycle.
 
     Jobs never end; evicted pods are recreated and wait. Flags may be written with one dash, as KAI's.
     """
     logs.set_up()
-    warn_ineffective(FLAGS, given)
+    warn_ineffective(FLAGS, flags)
     try:
-        study = time_based.read(_text(given["input"]), given["input"])
-        run = simulation(study, given["input"])
+        study = time_based.read(_read_text(flags["input"]), flags["input"])
+        run = simulation(study, flags["input"])
     except (FieldError, ManifestError, ManifestsError) as error:
         raise InputError(str(error)) from error
     outcome = play(run, time_based.duration(study))
-    found = list(time_based.figures(study, outcome))
-    _write(found, given["output"])
-    if given["report"]:
-        write_report(outcome, Path(given["report"]))
-    for line in _averages(study, found):
+    figures = list(time_based.figures(study, outcome))
+    _write_csv(figures, flags["output"])
+    if flags["report"]:
+        write_report(outcome, Path(flags["report"]))
+    for line in _averages(study, figures):
         click.echo(line, err=True)
 
 
-def _text(file: str) -> str:
+def _read_text(file: str) -> str:
     try:
         return sys.stdin.read() if file == STANDARD else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"{file} cannot be read: {error}", param_hint="-input") from error
 
 
-def _write(found: Iterable[Figures], file: str) -> None:
-    with _opened(file) as target:
+def _write_csv(figures: Iterable[Figures], file: str) -> None:
+    with _open_output(file) as target:
         rows = csv.writer(target, lineterminator="\n")
         rows.writerow(HEADER)
-        rows.writerows((cycle, queue, f"{held:f}", f"{fair:f}") for cycle, queue, held, fair in found)
+        rows.writerows((cycle, queue, f"{held:f}", f"{fair:f}") for cycle, queue, held, fair in figures)
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[TextIO]:
+def _open_output(file: str) -> Iterator[TextIO]:
     if file == STANDARD:
         yield sys.stdout
         return
@@ -104,9 +104,9 @@ def _opened(file: str) -> Iterator[TextIO]:
         raise click.BadParameter(f"{file} cannot be written: {error}", param_hint="-output") from error
 
 
-def _averages(study: Study, found: Iterable[Figures]) -> Iterator[str]:
+def _averages(study: Study, figures: Iterable[Figures]) -> Iterator[str]:
     held: dict[str, list[float]] = {queue.name: [] for queue in study.queues}
-    for row in found:
+    for row in figures:
         held[row.queue].append(row.allocation)
     for queue, amounts in held.items():
         yield f"{queue}: {fmean(amounts):.2f} GPUs on average over {study.cycles} cycles"

@@ -12,7 +12,7 @@ import click
 
 from pykai.cli.explain import ROWS, lines
 from pykai.cli.flags import InputError
-from pykai.cli.state import output_option, read_state, shown_as_data, source_of, state_options
+from pykai.cli.state import output_option, print_as_data, read_state, source_of, state_options
 from pykai.explain import what_if as changing
 from pykai.explain.changes import AddNodes, ChangeError, ClusterChange, Delete, Drain, parse_set
 from pykai.explain.source import Decided
@@ -56,16 +56,16 @@ def what_if(output: str, **options: Any) -> None:
     logs.set_up(1)
     state = read_state(source)
     try:
-        found = manifests.read(options["files"], options["recursive"]) if options["files"] else []
-        outcome = changing.what_if(state, found, list(_edits(state, options)))
+        loaded = manifests.read(options["files"], options["recursive"]) if options["files"] else []
+        outcome = changing.what_if(state, loaded, list(_changes(state, options)))
     except (ManifestError, ManifestsError, RejectedError, ChangeError, TargetError) as error:
         raise InputError(str(error)) from error
-    if not shown_as_data(outcome, output):
+    if not print_as_data(outcome, output):
         click.echo("\n".join(_outcome_lines(outcome)))
     sys.exit(outcome.exit_code)
 
 
-def _edits(state: Decided, options: dict[str, Any]) -> Iterator[ClusterChange]:
+def _changes(state: Decided, options: dict[str, Any]) -> Iterator[ClusterChange]:
     if options["add_nodes"]:
         like = options["like"]
         known = state.snapshot.nodes.names
@@ -84,8 +84,8 @@ def _edits(state: Decided, options: dict[str, Any]) -> Iterator[ClusterChange]:
 def _outcome_lines(outcome: WhatIfResult) -> Iterator[str]:
     yield from (f"Warning: {warning}" for warning in outcome.warnings)
     yield f"Answer: {outcome.answer}"
-    for found in outcome.workloads:
-        yield from lines(found)
+    for workload in outcome.workloads:
+        yield from lines(workload)
     yield from _first_rows("Places:", [f"{pod} -> {node}" for pod, node in outcome.placements])
     yield from _first_rows("Evicted:", [_loss_line(loss) for loss in outcome.evictions])
     for title, effects in (("Others win:", outcome.gains), ("Others lose:", outcome.losses)):

@@ -13,7 +13,7 @@ import click
 import pytest
 import structlog
 
-from pykai.cli.component import Composition, Part, Process, identity, live, on_own_host, set_up_logs
+from pykai.cli.component import Composition, Part, Process, identity, on_own_host, run_composition, set_up_logs
 from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
 from pykai.kube.lease import Election, Term
@@ -66,7 +66,7 @@ async def until(check: Callable[[], bool]) -> None:
 
 @contextlib.asynccontextmanager
 async def living(process: Process, work: Work, election: Election | None = None) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(live(MemoryApi(time.time), process, work.compose, election))
+    task = asyncio.create_task(run_composition(MemoryApi(time.time), process, work.compose, election))
     try:
         yield task
     finally:

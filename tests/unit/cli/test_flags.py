@@ -132,7 +132,7 @@ def test_the_grouper_reads_its_flags() -> None:
     settings = pod_grouper.settings_of(found)
     assert (settings.grouping.scheduler_name, settings.grouping.knative_gang) == ("x", False)
     assert settings.grouping.kind_defaults == ("n", "m")
-    watched = pod_grouper.alone(settings).pods
+    watched = pod_grouper.with_selectors(settings).pods
     assert (watched.labels, watched.fields) == ("team=a", "spec.schedulerName=x")
 
 

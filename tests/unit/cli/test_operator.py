@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from pykai.cli.main import CommandTable, main
-from pykai.cli.operator import WEBHOOKS, check_command_line, check_configuration, environment_of, issued, ping
+from pykai.cli.operator import WEBHOOKS, check_command_line, check_configuration, environment_of, ping, serving_secret
 from pykai.cli.scheduler import scheduler
 from pykai.config.fields import FieldError
 from pykai.controllers.operator.components import Endpoint, PodScope
@@ -26,9 +26,9 @@ AT = Endpoint("kai-scheduler", "admission", 443, b"trusted")
 
 
 def test_a_certificate_is_made_once_and_renewed_in_time() -> None:
-    first = issued("admission", "kai-scheduler", None, NOW)
-    assert issued("admission", "kai-scheduler", first, NOW + timedelta(days=200)) is first
-    second = issued("admission", "kai-scheduler", first, NOW + timedelta(days=300))
+    first = serving_secret("admission", "kai-scheduler", None, NOW)
+    assert serving_secret("admission", "kai-scheduler", first, NOW + timedelta(days=200)) is first
+    second = serving_secret("admission", "kai-scheduler", first, NOW + timedelta(days=300))
     assert second["tls.crt"] != first["tls.crt"]
     trusted = x509.load_pem_x509_certificates(base64.b64decode(second["ca.crt"]))
     assert len(trusted) == 2
@@ -39,22 +39,22 @@ def test_a_certificate_is_made_once_and_renewed_in_time() -> None:
 
 @pytest.mark.parametrize("broken", [{}, {"tls.crt": "", "tls.key": ""}, {"tls.crt": "eA==", "tls.key": "eA=="}])
 def test_what_is_no_certificate_is_replaced(broken: dict[str, str]) -> None:
-    fresh = issued("admission", "kai-scheduler", broken, NOW)
+    fresh = serving_secret("admission", "kai-scheduler", broken, NOW)
     assert set(fresh) == {"ca.crt", "tls.crt", "tls.key"}
 
 
 @pytest.mark.parametrize("damaged", ["tls.key", "ca.crt"])
 def test_what_does_not_belong_to_the_certificate_is_replaced(damaged: str) -> None:
-    one, other = (issued("admission", "kai-scheduler", None, NOW) for _ in range(2))
-    fresh = issued("admission", "kai-scheduler", {**one, damaged: other[damaged]}, NOW)
+    one, other = (serving_secret("admission", "kai-scheduler", None, NOW) for _ in range(2))
+    fresh = serving_secret("admission", "kai-scheduler", {**one, damaged: other[damaged]}, NOW)
     assert fresh["tls.crt"] != one["tls.crt"]
 
 
 def test_a_key_that_was_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    present = issued("binder", "here", None)
-    assert issued("binder", "here", present) is present
+    present = serving_secret("binder", "here", None)
+    assert serving_secret("binder", "here", present) is present
     monkeypatch.setattr(serialization, "load_pem_private_key", lambda *_: pytest.fail("read again"))
-    assert issued("binder", "here", present) is present
+    assert serving_secret("binder", "here", present) is present
 
 
 def test_registrations_lead_to_the_service() -> None:

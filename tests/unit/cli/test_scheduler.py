@@ -16,7 +16,7 @@ import structlog
 from click.testing import CliRunner
 
 from pykai.cli import scheduler as app
-from pykai.cli.component import Process, live
+from pykai.cli.component import Process, run_composition
 from pykai.cli.flags import CLIENT, ELECTION, takes
 from pykai.config.scheduler import SchedulerConfig
 from pykai.kube.informer import InformerFactory
@@ -162,7 +162,7 @@ async def test_the_component_schedules_and_shows_itself() -> None:
     settings = app.SchedulerSettings(plugin_port=0)
     with structlog.testing.capture_logs() as logged:
         process = Process("scheduler", metrics_address="127.0.0.1:0", health_address="0")
-        task = asyncio.create_task(live(api, process, partial(app.compose, settings)))
+        task = asyncio.create_task(run_composition(api, process, partial(app.compose, settings)))
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while not (await api.list(BIND_REQUEST, dict)).items:
                 await asyncio.sleep(0.01)

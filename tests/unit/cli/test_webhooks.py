@@ -15,7 +15,16 @@ import pytest
 
 from pykai.admission.pods import PodSettings
 from pykai.admission.review import AdmissionRules
-from pykai.cli.admission import POD_GROUPS, PODS, QUEUES, Webhooks, WebhookSettings, covers, put, watched_queues
+from pykai.cli.admission import (
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    Webhooks,
+    WebhookSettings,
+    covers,
+    put_configuration,
+    watched_queues,
+)
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Conflict
 from pykai.kube.informer import InformerFactory
@@ -108,9 +117,9 @@ async def test_a_restart_keeps_the_certificate_and_tells_the_new_address(tmp_pat
 async def test_what_is_registered_is_not_written_again() -> None:
     api = DiaryApi()
     wanted = {"metadata": {"name": "x"}, "webhooks": []}
-    await put(api, MUTATING_WEBHOOK, wanted)
+    await put_configuration(api, MUTATING_WEBHOOK, wanted)
     version = (await api.get(MUTATING_WEBHOOK.ref("x"), Object))["metadata"]["resourceVersion"]
-    await put(api, MUTATING_WEBHOOK, wanted)
+    await put_configuration(api, MUTATING_WEBHOOK, wanted)
     assert (await api.get(MUTATING_WEBHOOK.ref("x"), Object))["metadata"]["resourceVersion"] == version
 
 
@@ -120,9 +129,11 @@ async def test_a_registration_others_write_all_the_time_is_given_up() -> None:
             raise Conflict("changed")
 
     api = Contested()
-    await put(api, MUTATING_WEBHOOK, {"metadata": {"name": "x"}, "webhooks": []})
+    await put_configuration(api, MUTATING_WEBHOOK, {"metadata": {"name": "x"}, "webhooks": []})
     with pytest.raises(Conflict, match="being written by others"):
-        await put(api, MUTATING_WEBHOOK, {"metadata": {"name": "x", "labels": {"a": "b"}}, "webhooks": []})
+        await put_configuration(
+            api, MUTATING_WEBHOOK, {"metadata": {"name": "x", "labels": {"a": "b"}}, "webhooks": []}
+        )
 
 
 @pytest.mark.parametrize(
