@@ -270,7 +270,7 @@ async def _leave(kubeconfig: Path, ready: asyncio.Event) -> None:
     ("component", "message"),
     [
         (LocalComponent("binder", _crash), r"(?s)component binder crashed:.*RuntimeError: cannot go on"),
-        (LocalComponent("binder", _leave), "component binder ended without being asked to"),
+        (LocalComponent("binder", _leave), "component binder ended unexpectedly"),
         (LocalComponent("binder", _refuse), "component binder: no leases here"),
     ],
 )

@@ -105,7 +105,7 @@ class Webhooks:
         names = [self._settings.own_host]
         reason = await renew(self._settings.certificates, names, datetime.now(UTC), self._register_bundle)
         if reason:
-            log.info("serving certificate made", why=reason, host=self._settings.own_host)
+            log.info("serving certificate issued", why=reason, host=self._settings.own_host)
 
     async def _register_bundle(self, bundle: bytes) -> None:
         """Register the webhooks with a new CA bundle; before the server listens, `run` does that later."""
@@ -145,7 +145,7 @@ async def put_configuration(api: Api, resource: Resource, wanted: rules.Configur
                 continue
         except Conflict:
             continue
-    raise Conflict(f"{resource.kind} {ref.name} is being written by others all the time")
+    raise Conflict(f"{resource.kind} {ref.name} is being written by others: {_MAX_ATTEMPTS} attempts failed")
 
 
 def covers(live: Any, wanted: Any) -> bool:

@@ -201,7 +201,7 @@ async def _run_until_first_ends(jobs: Sequence[Coroutine[Any, Any, Any]]) -> Non
         await asyncio.gather(*tasks, return_exceptions=True)
     for task in ended:
         task.result()
-    raise RuntimeError("a part of the component ended without being asked to")
+    raise RuntimeError("a part of the component ended unexpectedly")
 
 
 def own_host() -> str:

@@ -55,9 +55,9 @@ def dashboard(
     """
     source = source_of(options)
     if in_cluster and source.snapshot:
-        raise click.UsageError("--in-cluster serves a live cluster: leave --snapshot out")
+        raise click.UsageError("--in-cluster cannot be used with --snapshot")
     if bool(tls_cert_file) != bool(tls_private_key_file) or (tls_cert_file and not in_cluster):
-        raise click.UsageError("--tls-cert-file and --tls-private-key-file belong together, and to --in-cluster")
+        raise click.UsageError("--tls-cert-file and --tls-private-key-file require each other, and --in-cluster")
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if tls_cert_file else None
     if tls is not None:
         assert tls_cert_file is not None
@@ -89,7 +89,7 @@ async def _serve_live(source: StateSource, port: int) -> None:
 async def _serve_cluster(source: StateSource, address: str, tls: ssl.SSLContext | None) -> None:
     listen = address_of(address)
     if listen is None:
-        raise click.BadParameter(f"{address!r} is no address to listen on", param_hint="--in-cluster")
+        raise click.BadParameter(f"{address!r} is not an address to listen on", param_hint="--in-cluster")
     access = find_access(source.kubeconfig, source.context)
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(HttpApi(access, READING))

@@ -40,13 +40,13 @@ def accept_any(_: Any) -> str:
 
 def number(value: float) -> str:
     """Accept finite numbers."""
-    return "" if math.isfinite(value) else f"{value} is not a number to count with"
+    return "" if math.isfinite(value) else f"{value} is not a finite number"
 
 
 def no_nan(ctx: click.Context, param: click.Parameter, value: float) -> float:
     """Callback of a float option with a range: reject nan, which passes click's range check."""
     if math.isnan(value):
-        raise click.BadParameter("nan is not a number to count with")
+        raise click.BadParameter("nan is not a finite number")
     return value
 
 
@@ -97,16 +97,16 @@ def metric_prefix(text: str) -> str:
     """Accept a prefix of metric names."""
     if not text or _METRIC_PREFIX.fullmatch(text):
         return ""
-    return f"{text!r} cannot begin the name of a metric (letters, digits and _, no digit first)"
+    return f"{text!r} is not a valid prefix of metric names (letters, digits and _, no digit first)"
 
 
 def metric_labels(names: Mapping[str, str], taken: tuple[str, ...]) -> str:
     """Check the values of the map as metric labels: valid, distinct, and none of `taken`."""
     for at, name in enumerate(names.values()):
         if not _METRIC_LABEL.fullmatch(name):
-            return f"{name!r} is not a label of a metric (letters, digits and _, no digit first)"
+            return f"{name!r} is not a valid metric label (letters, digits and _, no digit first)"
         if name in (*taken, *list(names.values())[:at]):
-            return f"label {name!r} would be there twice"
+            return f"label {name!r} is used twice"
     return ""
 
 
@@ -156,7 +156,7 @@ def takes(*tables: Iterable[Flag]) -> Callable[[F], F]:
     names = [flag.name for flag in flags]
     duplicates = {name for name in names if names.count(name) > 1}
     if duplicates:
-        raise ValueError(f"flag {sorted(duplicates)[0]} stands in two tables")
+        raise ValueError(f"flag {sorted(duplicates)[0]} is in two tables")
 
     def decorate(command: F) -> F:
         for flag in reversed(flags):
@@ -202,7 +202,7 @@ CLIENT = client(burst=300)
 def sharing_mode(text: str) -> str:
     """Accept a GPU sharing mode, or an empty text."""
     known = ", ".join(names.SHARING_MODES)
-    return "" if text in ("", *names.SHARING_MODES) else f"{text!r} is no GPU sharing mode; known are {known}"
+    return "" if text in ("", *names.SHARING_MODES) else f"{text!r} is not a GPU sharing mode; known are {known}"
 
 
 SHARING_MODE = Flag(

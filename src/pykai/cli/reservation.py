@@ -98,7 +98,7 @@ async def hold(api: Api, pod: Ref, nvml: Nvml, say: Say) -> NoReturn:
     """Annotate the pod with its device unless it is annotated already, then hold the device until cancelled."""
     uuid = await _with_retries(lambda: _annotated_gpu(api, pod), say)
     if uuid:
-        say(f"GPU {uuid} is reserved by pod {pod.namespace}/{pod.name}, which has said so before")
+        say(f"GPU {uuid} is reserved by pod {pod.namespace}/{pod.name}, annotated earlier")
     else:
         uuid, product = visible_device(nvml)
         body = {"metadata": {"annotations": {names.RESERVED_GPU_INDEX: uuid}}}
@@ -123,7 +123,7 @@ async def _with_retries(request: Callable[[], Any], say: Say) -> Any:
             raise ReservationError(error.message) from error
         except ApiError as error:
             wait = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
-            say(f"the API server refuses, next try in {wait:g} s: {error.message}")
+            say(f"API request failed, next attempt in {wait:g} s: {error.message}")
             await asyncio.sleep(wait)
             attempt += 1
 
@@ -164,7 +164,7 @@ async def _hold_until_signal(kubeconfig: str, nvml: Nvml) -> None:
         await asyncio.gather(holding, return_exceptions=True)
         if not holding.cancelled():
             holding.result()
-    log.info("GPU reservation ends")
+    log.info("GPU reservation ended")
 
 
 @click.command("resource-reservation")

@@ -217,7 +217,7 @@ def simulate(  # noqa: PLR0913 - what is done with the outcome
     if not options.paths and not options.nodes:
         raise click.UsageError("nothing to simulate: name files or directories, or use --nodes")
     if options.trace and not options.nodes:
-        raise click.UsageError("a trace is made for the generated nodes: say --nodes")
+        raise click.UsageError("--trace requires --nodes: its jobs are scaled to the generated nodes")
     if options.trace and until is None:
         until = traces.DAY
     gc.set_threshold(*GC_THRESHOLDS)
@@ -259,7 +259,7 @@ def _run_simulation(
     except (ManifestError, ManifestsError, FieldError) as error:
         raise InputError(str(error)) from error
     if run.setting.usage is not None and until is None:
-        raise click.UsageError("past use counts (usageDBConfig), so the run has no end of its own: say --until")
+        raise click.UsageError("usageDBConfig requires --until: past use keeps changing fair shares")
     return run, play(run, until), notes
 
 

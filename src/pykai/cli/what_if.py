@@ -52,7 +52,7 @@ def what_if(output: str, **options: Any) -> None:
     if not any(options[name] for name in ("files", "add_nodes", "sets", "drain", "deletes")):
         raise click.UsageError("nothing to decide: give -f, --add-nodes, --set, --drain or --delete")
     if options["like"] and not options["add_nodes"]:
-        raise click.UsageError("--like says what --add-nodes adds: give both")
+        raise click.UsageError("--like requires --add-nodes")
     logs.set_up(1)
     state = read_state(source)
     try:

@@ -69,7 +69,8 @@ def _number(loader: Any, node: yaml.ScalarNode) -> int | float:
         loader.construct_yaml_int(node) if node.tag.endswith(":int") else loader.construct_yaml_float(node)
     )
     if not math.isfinite(value) or (isinstance(value, int) and abs(value) > _LARGEST):
-        raise yaml.constructor.ConstructorError(None, None, f"{node.value} is not a number to use", node.start_mark)
+        problem = f"{node.value} is not a finite 64-bit number"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
     return value
 
 

@@ -226,7 +226,7 @@ async def _first_end(tasks: Sequence[asyncio.Task[None]]) -> None:
 def _obituary(task: asyncio.Task[None]) -> str:
     error = task.exception()
     if error is None:
-        return f"{task.get_name()} ended without being asked to"
+        return f"{task.get_name()} ended unexpectedly"
     if isinstance(error, ClusterError):
         return f"{task.get_name()}: {error}"
     return f"{task.get_name()} crashed:\n{''.join(traceback.format_exception(error))}"

@@ -125,7 +125,7 @@ async def test_a_part_that_ends_ends_the_component() -> None:
     async with living(Process("test", metrics_address="0", health_address="0"), work) as task:
         work.go.set()
         work.end.set()
-        with pytest.raises(RuntimeError, match="ended without being asked"):
+        with pytest.raises(RuntimeError, match="ended unexpectedly"):
             await asyncio.wait_for(task, TIMEOUT_SECONDS)
 
 

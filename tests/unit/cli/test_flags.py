@@ -73,15 +73,15 @@ REFUSED = [
     ("binder", '--resource-reservation-pod-resources={"limits": {"cpu": "x"}}', "limits.cpu: 'x' is not a quantity"),
     ("binder", '--resource-reservation-pod-resources={"limits": {"cpu": -1}}', "limits.cpu: -1 is negative"),
     ("queue-controller", "--webhook-addr=-1", "'--webhook-addr': -1 is not a port"),
-    ("queue-controller", "--metrics-namespace=a-b", "'a-b' cannot begin the name of a metric"),
-    ("queue-controller", "--queue-label-to-metric-label=a=b c", "'b c' is not a label of a metric"),
-    ("queue-controller", "--queue-label-to-metric-label=a=b,c=b", "label 'b' would be there twice"),
-    ("queue-controller", "--queue-label-to-metric-label=a=queue_name", "label 'queue_name' would be there twice"),
+    ("queue-controller", "--metrics-namespace=a-b", "'a-b' is not a valid prefix of metric names"),
+    ("queue-controller", "--queue-label-to-metric-label=a=b c", "'b c' is not a valid metric label"),
+    ("queue-controller", "--queue-label-to-metric-label=a=b,c=b", "label 'b' is used twice"),
+    ("queue-controller", "--queue-label-to-metric-label=a=queue_name", "label 'queue_name' is used twice"),
     ("upgrade", "--timeout-seconds=-1", "'--timeout-seconds': must be at least 0, not -1"),
     ("numa-placement-exporter", "--poll-interval=0s", "'--poll-interval': must be longer than 0s"),
     ("numa-placement-exporter", "--poll-interval=often", "'--poll-interval': 'often' is not a duration"),
     ("numa-placement-exporter", "--drift-resync-interval=-1s", "'--drift-resync-interval': must be at least 0s"),
-    ("podgrouper", "--qps=nan", "'--qps': nan is not a number to count with"),
+    ("podgrouper", "--qps=nan", "'--qps': nan is not a finite number"),
 ]
 
 
@@ -104,7 +104,7 @@ def test_everything_in_one_process_installs_nothing_before_its_configuration_is_
 
 
 def test_a_flag_in_two_tables_is_refused() -> None:
-    with pytest.raises(ValueError, match="flag on stands in two tables"):
+    with pytest.raises(ValueError, match="flag on is in two tables"):
         takes(TABLE, [Flag("on", True, "Again.")])
 
 

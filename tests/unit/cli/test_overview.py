@@ -104,8 +104,8 @@ def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, command: lis
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--in-cluster", ":0", "--snapshot", "FILE"], "leave --snapshot out"),
-        (["--tls-cert-file", "FILE"], "belong together"),
+        (["--in-cluster", ":0", "--snapshot", "FILE"], "cannot be used with --snapshot"),
+        (["--tls-cert-file", "FILE"], "require each other"),
         (["--in-cluster", "nowhere"], "is not an address to listen on"),
     ],
 )

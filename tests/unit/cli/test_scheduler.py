@@ -98,9 +98,9 @@ def test_the_lease_of_a_shard(arguments: list[str], lease: str) -> None:
         (["--listen-address=8080"], "Invalid value for '--listen-address': '8080' is not an address to listen on"),
         (["--plugin-server-port=80800"], "Invalid value for '--plugin-server-port': 80800 is not a port"),
         (["--num-of-status-recording-workers=0"], "must be at least 1, not 0"),
-        (["--metrics-namespace=my metrics"], "'my metrics' cannot begin the name of a metric"),
+        (["--metrics-namespace=my metrics"], "'my metrics' is not a valid prefix of metric names"),
         (["--burst=0"], "Invalid value for '--burst': must be at least 1, not 0"),
-        (["--qps=nan"], "Invalid value for '--qps': nan is not a number to count with"),
+        (["--qps=nan"], "Invalid value for '--qps': nan is not a finite number"),
     ],
 )
 def test_what_is_wrong_is_named(arguments: list[str], message: str) -> None:

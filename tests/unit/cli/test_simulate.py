@@ -212,7 +212,7 @@ def test_what_a_configuration_asks_for_in_vain_is_told(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--until", "-5s"], "'--until': -5s is negative"),
-        (["--job-seconds", "nan"], "nan is not a number to count with"),
+        (["--job-seconds", "nan"], "nan is not a finite number"),
     ],
 )
 def test_times_that_are_none_are_refused(arguments: list[str], message: str) -> None:
@@ -236,7 +236,7 @@ def test_where_past_use_counts_two_teams_take_turns() -> None:
 def test_the_configuration_of_past_use_is_read_and_needs_an_end(tmp_path: Path) -> None:
     unending = run(TIME_BASED / "manifests", "--config", TIME_BASED / "scheduler.yaml")
     assert unending.exit_code == 2
-    assert "say --until" in unending.output
+    assert "requires --until" in unending.output
     config = tmp_path / "scheduler.yaml"
     config.write_text("usageDBConfig: {clientType: fake, usageParams: {windowSize: soon}}")
     result = run("--nodes", 1, "--until", "1s", "--config", config)

@@ -15,9 +15,9 @@ WRONG = [
     ("a: 1\n\tb: 2", "not YAML: line 2, column 1: a tab: indent with spaces"),
     ("a: 1\na: 2", "not YAML: line 2, column 1: key 'a' is written twice"),
     ("? [a]\n: 1", "not YAML: line 1, column 3: a key must be a string"),
-    ("a: .nan", "not YAML: line 1, column 4: .nan is not a number to use"),
-    ("a: -.inf", "not YAML: line 1, column 4: -.inf is not a number to use"),
-    ("a: 99999999999999999999", "not YAML: line 1, column 4: 99999999999999999999 is not a number to use"),
+    ("a: .nan", "not YAML: line 1, column 4: .nan is not a finite 64-bit number"),
+    ("a: -.inf", "not YAML: line 1, column 4: -.inf is not a finite 64-bit number"),
+    ("a: 99999999999999999999", "not YAML: line 1, column 4: 99999999999999999999 is not a finite 64-bit number"),
     ("a: *b", "not YAML: line 1, column 4: found undefined alias"),
     ("a: 1\n---\nb: 1", "expected one YAML document, got 2"),
 ]

@@ -71,7 +71,7 @@ def test_shapes_of_an_order(tmp_path: Path) -> None:
         (["--nodes-file", "/nowhere/nodes.yaml"], "/nowhere/nodes.yaml: cannot be read: No such file or directory"),
         (["--nodes-file", "nodes.yaml", "--gpus", "4"], "--nodes-file describes the nodes: leave out --gpus"),
         (["--gpu-product", "NVIDIA A100"], "--gpu-product: 'NVIDIA A100' cannot be the value of a label"),
-        (["--job-seconds", "nan"], "nan is not a number to count with"),
+        (["--job-seconds", "nan"], "nan is not a finite number"),
     ],
 )
 @pytest.mark.parametrize("verb", ["up", "run"])

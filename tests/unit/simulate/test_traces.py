@@ -64,4 +64,4 @@ def test_jobs_larger_than_a_node_are_gangs_of_whole_nodes() -> None:
 def test_a_trace_needs_nodes() -> None:
     refused = CliRunner().invoke(simulate, ["examples", "--trace", traces.NAME])
     assert refused.exit_code == 2
-    assert "say --nodes" in refused.output
+    assert "--trace requires --nodes" in refused.output

@@ -83,7 +83,7 @@ async def test_a_server_in_trouble_is_asked_again(monkeypatch: pytest.MonkeyPatc
     api.troubles = 3
     async with running(api, ONE, said):
         assert names.RESERVED_GPU_INDEX in (await api.get(REF, Object))["metadata"]["annotations"]
-        assert [line.startswith("the API server refuses") for line in said] == [True, True, True, False]
+        assert [line.startswith("API request failed") for line in said] == [True, True, True, False]
 
 
 @pytest.mark.parametrize("count", [0, 2])
