@@ -1,1 +1,1 @@
-"""Configuration files -> the values the engine takes; what is wrong is refused with the path of the field."""
+"""Configuration and snapshot files, read into the values the engine takes; errors name the path of the field."""

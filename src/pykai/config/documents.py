@@ -1,8 +1,8 @@
-"""YAML that people write, read without guessing: what is wrong is reported with line and column.
+"""A strict YAML reader for user-written files; errors name line and column.
 
-A key may not be written twice (the second would silently win), keys are texts whatever they look like, instants stay
-the texts they are, and numbers are such as every program can hold. A small text cannot become a large document: files,
-and documents with their aliases expanded, have a limit.
+Duplicate keys are an error instead of the last one silently winning. Keys are strings and timestamps stay strings,
+whatever YAML would resolve them to; numbers must be finite and fit 64 bits. File size, nesting depth and the expansion
+of aliases are limited, so that a small text cannot become a huge document.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _BLOCKS = re.compile(rf"^[ \-?]{{{MAX_DEPTH}}}", re.MULTILINE)
 
 
 class _Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
-    """The safe loader with our rules for keys and instants; `aliased`: the text may contain anchors and aliases."""
+    """The safe loader with our rules for keys, numbers and timestamps; `aliased`: the text may contain aliases."""
 
     aliased = False
 
     def construct_document(self, node: yaml.Node) -> Any:
-        """The document, unless its aliases make it too large to be meant."""
+        """Construct the document; an error if its aliases expand too far."""
         if self.aliased:
             _expanded(node, {})
         return super().construct_document(node)
 
 
 def _expanded(node: yaml.Node, seen: dict[int, int]) -> int:
-    """How many nodes there are with aliases expanded; ConstructorError where they are too many, or without end."""
+    """Count the nodes with aliases expanded; ConstructorError if there are too many, or an alias contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1
     if id(node) not in seen:
@@ -64,7 +64,7 @@ def _mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
 
 
 def _number(loader: Any, node: yaml.ScalarNode) -> int | float:
-    """A number that JSON and 64 bits can hold: others would arrive as something else."""
+    """Construct a number; ConstructorError for one that JSON or 64 bits cannot represent."""
     value: int | float = (
         loader.construct_yaml_int(node) if node.tag.endswith(":int") else loader.construct_yaml_float(node)
     )
@@ -81,7 +81,7 @@ _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: load
 
 
 def text_of(file: Path) -> str:
-    """What a file holds; FieldError names the file that cannot be read."""
+    """Read a UTF-8 file; FieldError names the file if it cannot be read."""
     try:
         if file.stat().st_size > MAX_BYTES:
             raise FieldError(str(file), f"cannot be read: it is larger than {MAX_BYTES // 2**20} MiB")
@@ -94,7 +94,7 @@ def text_of(file: Path) -> str:
 
 
 def each(text: str) -> Iterator[object]:
-    """The documents of a text, one after the other, None for an empty one; FieldError says what is not YAML."""
+    """Parse the documents of a text, None for an empty one; FieldError if it is not YAML."""
     loader = None
     try:
         _check_depth(text)
@@ -110,9 +110,9 @@ def each(text: str) -> Iterator[object]:
 
 
 def _check_depth(text: str) -> None:
-    """FieldError for excessive nesting: libyaml's composer would overflow the stack.
+    """Raise FieldError for excessive nesting, which would overflow the stack of libyaml's composer.
 
-    A glance at brackets and indentation is enough for most texts; the events of the parser are exact.
+    Brackets and indentation give an upper bound, enough for most texts; otherwise the parser's events are counted.
     """
     depth = deepest = 0
     for bracket in _BRACKETS.finditer(text):
@@ -131,7 +131,7 @@ def _check_depth(text: str) -> None:
 
 
 def only(text: str) -> object:
-    """The one document of a text, None where it says nothing; FieldError says what is not YAML, or that it is more."""
+    """Parse the only document of a text, None if it is empty; FieldError if it is not YAML or has several documents."""
     found = [document for document in each(text) if document is not None]
     if len(found) > 1:
         raise FieldError("", f"expected one YAML document, got {len(found)}")

@@ -1,7 +1,6 @@
-"""Errors that name a field: wrong input is rejected with its location and the expected value.
+"""Validation errors that name a field: FieldError carries the path and says what is expected.
 
-The checks `name` to `taints` are of parts that many objects have: what an API server would refuse of them, each problem
-as the path of the field and what is wrong with it.
+`name` to `taints` validate parts that many objects have, as the API server does; each yields (path, message) pairs.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pykai.objects.units import QuantityError, parse_quantity
 
 T = TypeVar("T")
 Step = str | int
-"""A key of a map, or the number of an item of a list."""
+"""One step of a path: a key of a map, or an index of a list."""
 _AT = re.compile(r"^(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*?)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.?[^.\[\]]+|\[\d+\]|\[\.\.\.\]")
 _SOME_KEY = "[...]"
@@ -35,7 +34,7 @@ _BOUNDS = {">=": "at least", ">": "more than", "<=": "at most", "<": "less than"
 
 
 class FieldError(ValueError):
-    """A field is wrong; `path` is empty where the document as a whole is."""
+    """A field is invalid; `path` is empty for the document as a whole."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(f"{path}: {message}" if path else message)
@@ -44,7 +43,7 @@ class FieldError(ValueError):
 
 
 def field_error(error: ValidationError, above: str = "") -> FieldError:
-    """msgspec's complaint as a path below `above` and a sentence."""
+    """Convert an error of msgspec: its path below `above`, its message in YAML's terms."""
     match = _AT.match(str(error))
     what, path = (match["what"], match["path"] or "") if match else (str(error), "")
     return FieldError(joined(above, path), _plain(what))
@@ -52,7 +51,7 @@ def field_error(error: ValidationError, above: str = "") -> FieldError:
 
 @contextmanager
 def below(place: str) -> Iterator[None]:
-    """What is refused inside names its place: a path above the field, or `FILE: `."""
+    """Prefix the path of a FieldError raised inside with a parent path, or with `FILE: `."""
     try:
         yield
     except FieldError as error:
@@ -61,7 +60,7 @@ def below(place: str) -> Iterator[None]:
 
 
 def converted(document: object, kind: type[T], above: str = "") -> T:
-    """The document as a value of its kind; FieldError names what is wrong, its path below `above`."""
+    """Convert a document to a type; FieldError names the invalid field by its path below `above`."""
     try:
         return convert(document, kind)
     except ValidationError as error:
@@ -69,9 +68,10 @@ def converted(document: object, kind: type[T], above: str = "") -> T:
 
 
 def named(error: ValidationError, document: Any, read: Callable[[Any], object], above: str = "") -> FieldError:
-    """msgspec's complaint about a document, below `above`, with the keys of maps that it leaves out.
+    """Convert an error of msgspec like `field_error`, and complete the map keys that msgspec writes as `[...]`.
 
-    `read` reads a document and complains as it did: asked about one key after the other, it shows which was meant.
+    `read` is the failed conversion. It is repeated on the document reduced to one key after the other: the key whose
+    conversion fails with the same error is the one.
     """
     found = field_error(error)
     steps: list[Step] = []
@@ -101,7 +101,7 @@ def _at(document: Any, steps: Sequence[Step]) -> Any:
 
 
 def _with_only(part: Any, steps: Sequence[Step], key: str) -> Any:
-    """The document with nothing but one key in the map to which the steps lead."""
+    """The document reduced to one key in the map at the end of the steps."""
     if not steps:
         return {key: part[key]}
     step, rest = steps[0], steps[1:]
@@ -115,7 +115,7 @@ def _written(steps: Sequence[Step]) -> str:
 
 
 def joined(above: str, below: str) -> str:
-    """Two parts of a path as one."""
+    """Join two parts of a path."""
     below = below.removeprefix(".")
     if not above or not below or below.startswith("["):
         return above + below
@@ -123,7 +123,7 @@ def joined(above: str, below: str) -> str:
 
 
 def _plain(what: str) -> str:
-    """`Expected `int | null`, got `str`` with the type names of YAML."""
+    """A message of msgspec, such as `Expected `int | null`, got `str``, with YAML's names of types."""
     missing = re.fullmatch(r"Object missing required field `(.+)`", what)
     if missing:
         return f"{missing[1]} is missing"
@@ -152,7 +152,7 @@ _TAINT_FIELDS = ("key", "value", "effect", "timeAdded")
 
 
 def name(text: object, path: str) -> Problems:
-    """The name of an object."""
+    """Validate the name of an object."""
     if not text:
         yield path, "is missing"
     elif not isinstance(text, str):
@@ -162,14 +162,14 @@ def name(text: object, path: str) -> Problems:
 
 
 def texts(found: object, path: str) -> Problems:
-    """A map of texts, which YAML likes to read as numbers."""
+    """Validate a map of strings, whose unquoted values YAML may have read as numbers."""
     for key, value in found.items() if isinstance(found, dict) else ():
         if not isinstance(value, str):
             yield f"{path}.{key}", f"expected a string, got {value!r}: put it in quotes"
 
 
 def labels(found: object, path: str) -> Problems:
-    """A map of labels."""
+    """Validate a map of labels."""
     yield from texts(found, path)
     for key, value in found.items() if isinstance(found, dict) else ():
         if not is_label_name(key):
@@ -180,13 +180,13 @@ def labels(found: object, path: str) -> Problems:
 
 
 def is_label_name(key: str) -> bool:
-    """Whether labels, taints and resources can have this name."""
+    """Whether the key is a qualified name, as labels, taints and resources have."""
     prefix, slash, own = key.rpartition("/")
     return bool(_LABEL_NAME.fullmatch(own)) and (not slash or is_subdomain(prefix))
 
 
 def amounts(found: object, path: str) -> Problems:
-    """Quantities by resource name, none of them negative."""
+    """Validate a map of non-negative quantities by resource name."""
     if found is None:
         return
     if not isinstance(found, Mapping):
@@ -197,7 +197,7 @@ def amounts(found: object, path: str) -> Problems:
 
 
 def amount(text: object, path: str) -> Problems:
-    """A quantity that is not negative."""
+    """Validate a non-negative quantity."""
     try:
         if isinstance(text, bool) or not isinstance(text, str | int | float):
             raise QuantityError(f"expected a quantity such as 500m or 16Gi, got {text!r}")
@@ -208,7 +208,7 @@ def amount(text: object, path: str) -> Problems:
 
 
 def taints(found: list[dict[str, Any]], path: str) -> Problems:
-    """The taints of a node."""
+    """Validate the taints of a node."""
     for number, taint in enumerate(found):
         here = f"{path}[{number}]"
         yield from ((f"{here}.{field}", "unknown field") for field in taint if field not in _TAINT_FIELDS)

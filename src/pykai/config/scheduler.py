@@ -1,8 +1,7 @@
-"""The scheduler's configuration file: actions, plugins with their arguments, how deep an action looks into a queue,
-how long it may search.
+"""The scheduler's configuration file: actions, plugins with their arguments, queue depth per action, search budgets.
 
-The format is KAI's (`actions`, `tiers`, `queueDepthPerAction`, `usageDBConfig`, `scenarioSearchBudgets`). A part that
-is missing takes the built-in value; a part that is wrong is refused with its path, never replaced by a default.
+The format is KAI's (`actions`, `tiers`, `queueDepthPerAction`, `usageDBConfig`, `scenarioSearchBudgets`). A missing
+field takes its default; an invalid field is an error with its path.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from pykai.objects import units
 
 Arguments = Mapping[str, str]
 Make = Callable[[str, Arguments], tuple[object, ...]]
-"""The plugin objects of a configured name; ValueError says what is wrong with it or its arguments."""
+"""Makes the plugin objects for a name and arguments; ValueError for an unknown plugin or invalid arguments."""
 Scalar = str | int | float | bool
 
 
 class _Plugin(Struct, rename="camel", forbid_unknown_fields=True):
-    """The `disable` switches are KAI's legacy: read there too, and without effect there too."""
+    """A plugin of a tier. The `disable` fields are legacy fields of KAI, without effect there, too."""
 
     name: str
     arguments: dict[str, Scalar] = {}
@@ -57,7 +56,7 @@ class _File(Struct, rename="camel", forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class PluginChoice:
-    """A plugin by name, and where in the file it was chosen."""
+    """A configured plugin: its path in the file, name and arguments."""
 
     path: str
     name: str
@@ -66,7 +65,7 @@ class PluginChoice:
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """What a configuration file says. `plugins` None: it says nothing, the built-in ones run."""
+    """The content of a configuration file. `plugins`: None if the file lists none; then the built-in ones run."""
 
     actions: tuple[str, ...] = ACTIONS
     plugins: tuple[PluginChoice, ...] | None = None
@@ -76,7 +75,7 @@ class SchedulerConfig:
 
 
 def load(path: Path) -> SchedulerConfig:
-    """The configuration in a YAML file; FieldError names the file and the field."""
+    """Load a YAML file; FieldError names the file and the field."""
     text = documents.text_of(path)
     with below(f"{path}: "):
         document = documents.only(text)
@@ -84,7 +83,7 @@ def load(path: Path) -> SchedulerConfig:
 
 
 def read(document: object) -> SchedulerConfig:
-    """The configuration in a parsed document."""
+    """Read a parsed document; FieldError names the field."""
     file = converted(document, _File)
     actions = _actions(file.actions)
     return SchedulerConfig(
@@ -97,7 +96,7 @@ def read(document: object) -> SchedulerConfig:
 
 
 def policy(config: SchedulerConfig, make: Make, built_in: Sequence[str]) -> Policy:
-    """The policy a configuration asks for; `built_in`: plugins to run where it names none."""
+    """The policy of a configuration; `built_in`: the plugins to run if the configuration lists none."""
     choices = config.plugins
     if choices is None:
         choices = tuple(PluginChoice("", name) for name in built_in)
@@ -112,12 +111,12 @@ def policy(config: SchedulerConfig, make: Make, built_in: Sequence[str]) -> Poli
 
 
 def params_for(policy: Policy, params: SchedulerParams) -> SchedulerParams:
-    """The parameters with what the plugins of a policy need to see of the cluster."""
+    """The parameters, extended by what the plugins of the policy need in the snapshot."""
     return replace(params, image_locality="imagelocality" in policy.names)
 
 
 def plugin_names(config: SchedulerConfig, built_in: Sequence[str]) -> tuple[str, ...]:
-    """The names of the plugins that run; `built_in`: the default if the configuration names none."""
+    """The names of the plugins that run; `built_in`: the default if the configuration lists none."""
     return tuple(built_in) if config.plugins is None else tuple(choice.name for choice in config.plugins)
 
 
@@ -176,7 +175,7 @@ _JOB_BUDGETS = {_JOB: "job", _LEAST_JOB: "least_job"}
 
 
 def read_budgets(document: Mapping[str, Any]) -> SearchBudgets:
-    """The budgets of a configuration; FieldError names the field that is wrong."""
+    """Read `scenarioSearchBudgets`; FieldError names the field."""
     for name in document:
         if name not in _BUDGET_MAPS and name not in _JOB_BUDGETS:
             raise FieldError(_BUDGETS, f"unknown field {name!r}")
@@ -198,7 +197,7 @@ def read_budgets(document: Mapping[str, Any]) -> SearchBudgets:
 
 
 def budgets_document(budgets: SearchBudgets) -> dict[str, Any]:
-    """The budgets as a configuration says them."""
+    """The budgets in the form of `scenarioSearchBudgets`."""
     maps = {
         _ACTIONS: budgets.actions,
         _GENERATORS: budgets.generators,
@@ -225,7 +224,7 @@ def _budget_map(given: Mapping[str, Any], name: str) -> dict[str, float]:
 
 
 def _budget_seconds(path: str, value: object, name: str) -> float:
-    """The seconds of a budget; `name`: what KAI's text of a negative one calls it."""
+    """Parse a budget to seconds; `name`: how KAI's error for a negative value names the field."""
     try:
         seconds = (
             value / 1e9 if isinstance(value, int) and not isinstance(value, bool) else units.parse_duration(str(value))
@@ -258,11 +257,11 @@ _IGNORED_VALUES: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
     ("minruntime", "defaultReclaimMinRuntime"): _length_of_time,
     ("minruntime", "reclaimResolveMethod"): _way_to_resolve,
 }
-"""Arguments with values that count as not given, and what to say of such a value; empty where it counts."""
+"""Checks of arguments whose invalid values are ignored: they return a remark, empty for a valid value."""
 
 
 class _Recorded(Mapping[str, str]):
-    """Arguments that record which of them are read."""
+    """Plugin arguments that record which keys are read."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -281,7 +280,7 @@ class _Recorded(Mapping[str, str]):
 
 
 def remarks(config: SchedulerConfig, make: Make) -> list[str]:
-    """A line for everything in the configuration that has no effect, with its path; the configuration can be made."""
+    """A line with path for each part of a valid configuration that has no effect."""
     choices = config.plugins or ()
     return [line for number, choice in enumerate(choices) for line in _of_plugin(choice, choices[:number], make)]
 
@@ -300,7 +299,7 @@ def _of_plugin(choice: PluginChoice, before: tuple[PluginChoice, ...], make: Mak
 
 
 def _asked_for(choice: PluginChoice, make: Make) -> set[str]:
-    """The arguments that the plugin asks for when it is made: all of them if it keeps them, as it may ask later."""
+    """The arguments that the plugin reads in its constructor; all of them if it keeps the mapping for later reads."""
     recorded = _Recorded(choice.arguments)
     asked, kept = recorded.asked, ref(recorded)
     made = make(choice.name, recorded)

@@ -1,4 +1,4 @@
-"""KAI's snapshot file: the objects, configuration and parameters that one scheduling cycle saw, and how it is read."""
+"""Reads KAI's snapshot file: the objects, configuration and parameters of one scheduling cycle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Partition(Kind):
 
 
 class Params(Kind):
-    """Durations are nanoseconds; a missing field is its zero value."""
+    """The scheduler's flags. Durations are in nanoseconds; a missing field has its zero value."""
 
     scheduler_name: str = "kai-scheduler"
     restrict_scheduling_nodes: bool = False
@@ -78,14 +78,14 @@ class SnapshotFile(Struct, rename="camel"):
 
 MEMBER = "snapshot.json"
 MAX_BYTES = 2 * 2**30
-"""Some ten times what a cluster of 5,000 nodes and 50,000 pods takes, unpacked."""
+"""Limit of the uncompressed size: about ten times that of 5,000 nodes and 50,000 pods."""
 _NANOSECONDS = 1e9
 _DRA_GROUP = "resource.k8s.io/"
 _INSTANTS = (names.LAST_START_TIMESTAMP, names.LAST_EVICTION_TIMESTAMP, names.STALE_TIMESTAMP)
 
 
 def load(path: Path) -> SnapshotFile:
-    """The snapshot in a zip archive; FieldError names what is wrong with it."""
+    """Load a snapshot from a zip archive; FieldError names the invalid field."""
     try:
         with zipfile.ZipFile(path) as archive, archive.open(MEMBER) as member:
             data = member.read(MAX_BYTES + 1)
@@ -105,7 +105,7 @@ def load(path: Path) -> SnapshotFile:
 
 
 def raw_objects(path: Path) -> dict[str, list[Any]]:
-    """The objects of a snapshot that `load` accepts, whole, by the section they stand in."""
+    """The complete objects of a valid snapshot, by section (`pods`, `nodes` ...)."""
     with zipfile.ZipFile(path) as archive:
         found: dict[str, list[Any]] = json.decode(archive.read(MEMBER))["rawObjects"]
     return found
@@ -116,7 +116,7 @@ def _reread(document: Any) -> SnapshotFile:
 
 
 def params(file: SnapshotFile) -> SchedulerParams:
-    """The flags the scheduler ran with; a flag the file does not name had its zero value."""
+    """The parameters that the scheduler ran with; one that the file lacks has its zero value."""
     given = file.scheduler_params
     return SchedulerParams(
         scheduler_name=given.scheduler_name,
@@ -140,7 +140,7 @@ def params(file: SnapshotFile) -> SchedulerParams:
 
 
 def _serves_dra(file: SnapshotFile) -> bool:
-    """Whether the cluster had the DRA API; a file that does not say so holds such objects only where it had."""
+    """Whether the cluster served the DRA API. Without discovery data True: other clusters have no DRA objects."""
     resources = (file.discovery or {}).get("resources")
     if not resources:
         return True
@@ -148,7 +148,7 @@ def _serves_dra(file: SnapshotFile) -> bool:
 
 
 def observed_at(file: SnapshotFile) -> float | None:
-    """About when the file was taken: the newest instant in it, in seconds since the epoch; None where it has none."""
+    """The approximate time of the snapshot: its newest timestamp, in seconds since the epoch; None if it has none."""
     return max(_instants(file), default=None)
 
 

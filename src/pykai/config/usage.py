@@ -1,6 +1,6 @@
-"""`usageDBConfig` of a scheduler's configuration: where past use is read from and which past counts.
+"""`usageDBConfig` of a scheduler's configuration: the usage database and the window of past use that counts.
 
-A part that is missing takes the usual value; a part that is wrong is refused with its path.
+A missing field takes its default; an invalid field is an error with its path.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FARTHEST = timedelta(days=8 * 366)
 
 @dataclass(frozen=True)
 class Cron:
-    """A schedule; `any_day` and `any_weekday`: the field says every day."""
+    """A cron schedule; `any_day` and `any_weekday`: the field matches every day."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -52,7 +52,8 @@ class Cron:
     any_weekday: bool
 
     def last_before(self, instant: float) -> float | None:
-        """The last firing strictly before an instant (seconds since 1970); None where there was none for years."""
+        """The last time strictly before `instant` at which the schedule fires, in seconds since the epoch; None if
+        there was none in eight years."""
         now = datetime.fromtimestamp(instant, UTC)
         day = now.replace(hour=0, minute=0, second=0, microsecond=0)
         while now - day < _FARTHEST:
@@ -72,7 +73,7 @@ class Cron:
 
 
 def parse_cron(text: str) -> Cron:
-    """The schedule a text describes; ValueError names the field that is wrong."""
+    """Parse a cron expression of 5 fields or a shorthand such as @weekly; ValueError names the invalid field."""
     parts = _SHORT.get(text.strip(), text).split()
     if len(parts) != len(_FIELDS):
         raise ValueError(f"{text!r} is not a cron expression (expected 5 fields, such as `0 0 * * 1`, or @weekly)")
@@ -116,7 +117,7 @@ def _number(text: str, lowest: int, names: tuple[str, ...]) -> int | None:
 
 
 class WindowType(StrEnum):
-    """How the part of the past that counts moves on."""
+    """How the window of past use advances."""
 
     SLIDING = "sliding"
     TUMBLING = "tumbling"
@@ -125,7 +126,7 @@ class WindowType(StrEnum):
 
 @dataclass(frozen=True)
 class Window:
-    """Which past counts. `start` for tumbling, `cron` for cron windows."""
+    """The window of past use that counts. `start`: for tumbling windows; `cron`: for cron windows."""
 
     type: WindowType = WindowType.SLIDING
     size: float = 7 * 86400.0
@@ -134,14 +135,14 @@ class Window:
 
 
 def window_seconds(window: Window, now: float) -> float:
-    """How far back use counts at `now`; 0 where the window has just begun."""
+    """The length of the window at `now`; 0 if it has just begun."""
     if window.type is WindowType.SLIDING:
         return window.size
     return max(0.0, now - last_reset(window, now))
 
 
 def last_reset(window: Window, now: float) -> float:
-    """When a tumbling or cron window last began, strictly before `now`; `now` where none has begun yet."""
+    """The start of the current tumbling or cron window, strictly before `now`; `now` if none has begun yet."""
     if window.type is WindowType.CRON:
         fired = window.cron.last_before(now) if window.cron else None
         return now if fired is None else fired
@@ -161,7 +162,7 @@ _SIZES = (365 * 86400.0, 7 * 86400.0, 86400.0, 3600.0, 60.0, 1.0, 0.001)
 
 @dataclass(frozen=True)
 class Queries:
-    """What the database is asked: the three allocation metrics and capacities by resource, and times in seconds."""
+    """Queries to the database: allocation metrics and capacity expressions by resource; times in seconds."""
 
     allocation: Mapping[str, str] = field(
         default_factory=lambda: {
@@ -183,7 +184,7 @@ class Queries:
 
 @dataclass(frozen=True)
 class UsageConfig:
-    """The settings; times in seconds, `half_life` None: all use in the window counts the same."""
+    """The settings; times in seconds. `half_life`: None weights all use in the window equally."""
 
     client_type: str
     connection: str = ""
@@ -216,9 +217,9 @@ class _File(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 def read_usage_config(document: Mapping[str, Any], started: float) -> UsageConfig:
-    """The settings in a parsed `usageDBConfig`; FieldError names what is wrong.
+    """Read a parsed `usageDBConfig`; FieldError names the invalid field.
 
-    `started` (seconds since 1970) is when tumbling windows begin that say nothing themselves.
+    `started`: the default start of tumbling windows, in seconds since the epoch.
     """
     file = converted(_as_written(document), _File, ROOT)
     params = file.usage_params or _Params()
@@ -240,7 +241,7 @@ def read_usage_config(document: Mapping[str, Any], started: float) -> UsageConfi
 
 
 def _as_written(value: Any) -> Any:
-    """The document with its instants as texts: YAML reads an instant without quotes as one."""
+    """The document with timestamps as strings: YAML readers may have converted unquoted ones."""
     if isinstance(value, Mapping):
         return {key: _as_written(part) for key, part in value.items()}
     return value.isoformat() if isinstance(value, date) else value
@@ -301,7 +302,7 @@ def _read(text: str | None, path: str, read: Callable[[str], T], usual: T) -> T:
 
 
 def long_seconds(text: str) -> float:
-    """Seconds of a duration as Prometheus writes it: 1w, 1d12h, 90s."""
+    """Parse a Prometheus duration such as 1w, 1d12h or 90s to seconds."""
     match = _LONG.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a duration (expected whole numbers with units, such as 1w or 24h)")

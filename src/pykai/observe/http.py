@@ -1,12 +1,11 @@
-"""The HTTP pages of a component: `/metrics`, `/healthz`, `/readyz` and whatever else it shows.
+"""The HTTP pages of a component: `/metrics`, `/healthz`, `/readyz` and its own ones.
 
     pages = {"/metrics": metrics_page(metrics.text), **health_pages(watches.problems)}
     async with serving(":8080", pages):
         ...
 
-A page is a function from the query to a `HttpPage`. Reading only: GET changes nothing, and there is no other
-method.
-`/healthz` says that the process answers; `/readyz` that it can do its work, and if not, why, one line per reason.
+A page is made by a function from the query to a `HttpPage`; only GET is served. `/healthz` answers 200 while the
+process runs; `/readyz` answers 503 with one line per problem until the component can work.
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ def address_of(text: str) -> tuple[str | None, int] | None:
 
 
 def metrics_page(*sources: Callable[[], bytes]) -> Maker:
-    """Return the maker of a page with the concatenated metrics of these sources."""
+    """The page of the concatenated metrics of these sources."""
     return lambda query: HttpPage(b"".join(source() for source in sources), METRICS_TYPE)
 
 
 def health_pages(problems: Callable[[], Sequence[str]]) -> dict[str, Maker]:
-    """`/healthz`, and `/readyz` that answers 503 with the problems while there are any."""
+    """The pages `/healthz` and `/readyz`; `problems` returns why the component is not ready."""
 
     def ready(query: Query) -> HttpPage:
         lines = list(problems())

@@ -1,7 +1,7 @@
-"""Logging of components: one line per occurrence, as text or as JSON.
+"""Structured logging of components to standard error, one line per event, as text or JSON.
 
-Lines have fields with fixed names (`pod=team-a/train-0`, `node=...`, `gpus=...`), so that a search for a pod finds
-them, and the name of the logging component. Libraries log through the same handlers. Everything goes to standard error.
+Fields have fixed names (`pod=team-a/train-0`, `node=...`, `gpus=...`), so that a search for a pod finds its lines; each
+line names the component. Libraries log through the same handlers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _WIDTH = 40
 
 
 def set_up(verbosity: int = DEFAULT_VERBOSITY, as_json: bool = False, stream: TextIO | None = None) -> None:
-    """Log from now on to `stream` (standard error if None), with as much detail as KAI's `--v` asks for.
+    """Configure logging to `stream` (standard error if None), with the verbosity of KAI's `--v`.
 
-    0 and 1 show warnings, 2 and 3 actions, 4 and more also what was considered.
+    0 and 1 log warnings; 2 and 3 also actions taken; 4 and more also considered ones.
     """
     level = level_of(verbosity)
     target = stream or sys.stderr
@@ -34,7 +34,7 @@ def set_up(verbosity: int = DEFAULT_VERBOSITY, as_json: bool = False, stream: Te
 
 
 def collect_errors() -> list[str]:
-    """Show nothing from now on, but keep what is logged as an error: the list grows as the program runs."""
+    """Configure logging to drop all lines but collect errors in the returned list."""
     found: list[str] = []
 
     def keep(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -52,7 +52,7 @@ def collect_errors() -> list[str]:
 
 
 class _Voice(structlog.PrintLogger):
-    """Writes lines; `name` is the component."""
+    """The logger of a component; `name`: the component."""
 
     def __init__(self, target: TextIO, name: str) -> None:
         super().__init__(target)
@@ -68,7 +68,7 @@ class _Library(logging.Handler):
 
 
 def level_of(verbosity: int) -> int:
-    """Return the lowest level that is logged."""
+    """The lowest level that is logged at this verbosity."""
     if verbosity <= 1:
         return logging.WARNING
     return logging.INFO if verbosity <= DEFAULT_VERBOSITY else logging.DEBUG

@@ -1,7 +1,7 @@
-"""Metrics as a table: documentation, registration and the names dashboards know all come from these rows.
+"""Prometheus metrics, declared as tables from which registration and documentation are generated.
 
-Names are KAI's. Its counters have no `_total` where the table has none; the client library adds the suffix to every
-counter, so it is taken away again when the metrics are shown.
+Names are KAI's. The client library appends `_total` to every counter; it is removed from the exposition where KAI's
+name has no such suffix.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Metric:
 
 
 def doubling(first: float, count: int) -> tuple[float, ...]:
-    """Return bucket bounds, each twice the previous one."""
+    """Exponential bucket bounds, each twice the previous one."""
     return tuple(first * 2**power for power in range(count))
 
 
@@ -169,7 +169,7 @@ WORKLOAD_EVICTIONS: tuple[Metric, ...] = (
     ),
     Metric("pod_group_eviction_events_total", _C, "Decisions that evicted pods of a pod group", _EVICTED),
 )
-"""With the flag `--enable-workload-eviction-metrics`: the first one replaces the metric of the same name."""
+"""Added by `--enable-workload-eviction-metrics`; the first one replaces the metric of the same name."""
 
 PROCESS: tuple[Metric, ...] = (
     Metric("process_cpu_seconds_total", _C, "Processor time used, user and system, in seconds"),
@@ -179,7 +179,7 @@ PROCESS: tuple[Metric, ...] = (
     Metric("process_open_fds", _G, "Open file descriptors"),
     Metric("process_max_fds", _G, "Most file descriptors it may open"),
 )
-"""Process metrics of the client library, if the system supports them (`Metrics.add_process`)."""
+"""Process metrics of the client library, on systems with /proc (`Metrics.add_process`)."""
 
 
 class Metrics:
@@ -223,7 +223,7 @@ class Metrics:
         self._labelled = {key: series for key, series in self._labelled.items() if key[0] not in names}
 
     def keep(self, names: Container[str], labels: Iterable[Mapping[str, str]]) -> None:
-        """Remove the labelled series of these metrics that have none of these labels."""
+        """Remove the series of these metrics whose labels are none of the given ones."""
         kept = {tuple(each.items()) for each in labels}
         for key in [key for key in self._labelled if key[0] in names and key[1:] not in kept]:
             name, *said = key
@@ -231,7 +231,7 @@ class Metrics:
             del self._labelled[key]
 
     def prune(self, name: str, exists: Callable[[Mapping[str, str]], bool]) -> None:
-        """Remove the labelled series of a metric whose object no longer exists."""
+        """Remove the series of a metric whose labels name an object that no longer exists."""
         for key in [key for key in self._labelled if key[0] == name and not exists(dict(key[1:]))]:
             labels = dict(key[1:])
             self._series[name].remove(*(labels[label] for label in self._rows[name].labels))
@@ -268,7 +268,7 @@ CONTROLLERS: tuple[Metric, ...] = (
     Metric("controller_runtime_reconcile_errors_total", _C, "Runs that failed", ("controller",)),
     Metric("controller_runtime_reconcile_time_seconds", _H, "How long runs take", ("controller",), _WORKED),
 )
-"""The metrics of reconcile loops, with the names that dashboards of Kubernetes controllers use."""
+"""The metrics of reconcile loops, with controller-runtime's names."""
 
 
 class WorkMetrics:
@@ -283,7 +283,7 @@ class WorkMetrics:
         return LoopMeter(name, self._metrics)
 
     def text(self) -> bytes:
-        """All series in the text format of Prometheus."""
+        """All metrics in the text format of Prometheus."""
         return self._metrics.text()
 
 

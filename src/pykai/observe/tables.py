@@ -1,4 +1,4 @@
-"""Tables for terminals, in one style for all commands."""
+"""Terminal tables in one style for all commands, and the tables of a plan."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FAINT = "bright_black"
 
 @dataclass(frozen=True)
 class Column:
-    """A heading; `right`: figures; `drawn`: a picture, one character for each step. Both stay whole. Where the line is
-    too short the longest texts wrap first, so that nothing is cut off."""
+    """A column. `right`: numbers, right-aligned; `drawn`: a bar of characters. Neither wraps: on a narrow terminal the
+    longest texts wrap first, and nothing is cut off."""
 
     title: str
     right: bool = False
@@ -30,7 +30,7 @@ class Column:
 
 
 def table(title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[RenderableType]]) -> Table:
-    """A table in house style, its title in front."""
+    """A table with its title above."""
     made = Table(
         title=title,
         title_justify="left",
@@ -54,7 +54,7 @@ def table(title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[R
 
 
 def first(rows: Sequence[Sequence[RenderableType]], most: int) -> list[Sequence[RenderableType]]:
-    """At most so many rows, and a last one with the number of those left out."""
+    """At most `most` rows, and one with the number of the others."""
     if len(rows) <= most:
         return list(rows)
     rest: Sequence[RenderableType] = [Text(f"... {len(rows) - most} more", style=FAINT)]
@@ -62,7 +62,7 @@ def first(rows: Sequence[Sequence[RenderableType]], most: int) -> list[Sequence[
 
 
 def console() -> Console:
-    """Where people read: the terminal at its width, a file at that of COLUMNS, or at a fixed one."""
+    """The console of standard output: as wide as the terminal, else as COLUMNS says, else of a fixed width."""
     made = Console(highlight=False)
     if made.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return made
@@ -79,7 +79,7 @@ def show(parts: Iterable[RenderableType], out: Console | None = None) -> None:
 
 
 def amount(value: float) -> str:
-    """A figure as people write it: whole where it is whole, ∞ for -1 (unlimited)."""
+    """A number with at most two decimals, or ∞ for -1 (unlimited)."""
     if value == -1:
         return "∞"
     return f"{value:.2f}".rstrip("0").rstrip(".")
@@ -89,7 +89,7 @@ Row = tuple[RenderableType, ...]
 
 
 def plan_tables(plan: Plan, most: int) -> Iterator[Table]:
-    """The tables that have rows, each with at most so many of them."""
+    """The tables of a plan that have rows, each with at most `most` rows."""
     moved = {each.pod for each in plan.evictions if each.moves_to}
     promised = [(object_title(each.pod), each.node) for each in plan.nominations if each.pod not in moved]
     waits = _waits(plan.verdicts)
@@ -106,12 +106,12 @@ def plan_tables(plan: Plan, most: int) -> Iterator[Table]:
 
 
 def object_title(key: Key | None) -> str:
-    """`namespace/name`; a dash if there is none."""
+    """`namespace/name`; a dash for None."""
     return "-" if key is None else "/".join(key)
 
 
 def gpus(bind: Bind) -> str:
-    """The devices of a pod: whole ones, or shares."""
+    """The devices of a bind: a number of whole devices, or a portion of each device."""
     if not bind.devices:
         return "-"
     if bind.portion == 1:
@@ -130,7 +130,7 @@ def _eviction(eviction: Evict) -> Row:
 
 
 def _waits(verdicts: tuple[Verdict, ...]) -> list[Row]:
-    """A row for all workloads that wait for the same reason: the first of them, and how many more."""
+    """A row per reason: the first workload that waits for it, and the number of the others."""
     alike: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts:
         token, text = shared_reason(verdict)
@@ -146,7 +146,7 @@ def _waits(verdicts: tuple[Verdict, ...]) -> list[Row]:
 
 
 def _why(alike: Sequence[Verdict]) -> str:
-    """The reason of one workload with its figures, that of several as it is for the first of them."""
+    """The reason of the first workload; with its amounts if it is the only one."""
     token, text = shared_reason(alike[0])
     dominant = alike[0].dominant
     if len(alike) == 1 and dominant is not None:

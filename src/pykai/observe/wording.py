@@ -1,6 +1,6 @@
-"""Reasons as people read them on a screen, whose originals are KAI's texts: what conditions and events carry.
+"""Reasons as terminal and dashboard show them: KAI's texts from conditions and events, shortened to one line.
 
-One line, no figure twice, nothing about resources where none is short. The originals stay in JSON and in the cluster.
+Repeated amounts and resources without a shortage are left out. JSON output and the cluster keep the original texts.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ NOT_FEASIBLE = "no node is feasible"
 _STANDING = re.compile(r"(\S+) uses <GPU: ([^,]+),.*? quota of <GPU: ([^,]+),.*? fair-share of <GPU: ([^,]+),")
 _BY_PRIORITY = re.compile(r"was preempted by higher priority workload \S+")
 _SHORTAGE = "enough"
-"""In every reason of a node that has too little of something."""
+"""Occurs in every reason of a node that lacks a resource."""
 
 
 def many(count: float, thing: str) -> str:
-    """How many there are of a thing."""
+    """A count with its noun, such as `1 pod` or `2 pods`."""
     return f"{count:g} {thing}{'' if count == 1 else 's'}"
 
 
 def line(message: str) -> str:
-    """A message on one line."""
+    """The message on one line."""
     return " ".join(message.split())
 
 
 def reason_line(message: str) -> str:
-    """Why something waits, on one line."""
+    """The reason of a waiting workload or pod on one line."""
     text = line(message).replace("..", ".").removeprefix(f"{POD_ERRORS}: ").removeprefix(f"{POD_ERRORS}. ")
     before, found, nodes = text.partition(NO_NODES)
     return f"{before}{NOT_FEASIBLE}{nodes}" if found and _SHORTAGE not in nodes else text
 
 
 def without_figures(reason: str) -> str:
-    """The reason without the name of the pod and the figures of the moment: equal for those that wait for the same."""
+    """The reason without the pod's name and amounts, to group workloads that wait for the same reason."""
     return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"for pod \S+", "for a pod", reason))
 
 
 def fairness(snapshot: Snapshot, gang: int, verdict: Verdict) -> str:
-    """A sentence on the queue of a gang, to be added to the reasons of its pods, where it waits because the queue is at
-    its fair share; else empty."""
+    """A sentence to append to the reasons of a gang's pods if it waits because its queue is at its fair share; else
+    empty."""
     if verdict.dominant is None or verdict.dominant.token != AT_FAIR_SHARE:
         return ""
     return AT_FAIR_SHARE_TEXT.format(snapshot.queues.titles[snapshot.gangs.queue[gang]])
 
 
 def shared_reason(verdict: Verdict) -> tuple[str, str]:
-    """Why a workload waits: the token that dominates, and a text that does not name the workload if there is one."""
+    """Why a workload waits: the dominant token, and a text, if possible one that does not name the workload."""
     token = "" if verdict.dominant is None else verdict.dominant.token
     if token == AT_FAIR_SHARE:
         return token, described(token)
@@ -59,8 +59,8 @@ def shared_reason(verdict: Verdict) -> tuple[str, str]:
 
 
 def eviction_reason(message: str, pod: str) -> str:
-    """Why a pod has to leave, without the names of the pod (`namespace/name`) and of the workload it leaves for: of a
-    reclaim how the queue stood that lost it."""
+    """Why a pod is evicted, without the names of the pod (`namespace/name`) and the evictor; for a reclaim, the use and
+    fair share of the pod's queue."""
     text = line(message)
     if found := _STANDING.search(text):
         queue, used, quota, fair = found.groups()
