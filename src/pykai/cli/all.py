@@ -142,7 +142,7 @@ def _merged(compositions: Sequence[Composition]) -> Composition:
     return Composition(
         [part for each in compositions for part in each.parts],
         [source for each in compositions for source in each.metrics],
-        {path: maker for each in compositions for path, maker in each.pages.items()},
+        {path: handler for each in compositions for path, handler in each.pages.items()},
     )
 
 

@@ -31,7 +31,7 @@ from pykai.kube.resources import LEASE
 from pykai.kube.transport import Settings as ClientSettings
 from pykai.objects import names
 from pykai.observe import logs
-from pykai.observe.http import AddressError, Maker, health_pages, metrics_page, serving
+from pykai.observe.http import AddressError, PageHandler, health_pages, metrics_page, serving
 from pykai.observe.metrics import WorkMetrics
 
 log = structlog.get_logger("component")
@@ -59,7 +59,7 @@ class Composition:
 
     parts: Sequence[Part]
     metrics: Sequence[Callable[[], bytes]] = ()
-    pages: Mapping[str, Maker] = field(default_factory=dict)
+    pages: Mapping[str, PageHandler] = field(default_factory=dict)
 
 
 Compose = Callable[[Api, InformerFactory, WorkMetrics], Composition]
@@ -184,8 +184,8 @@ async def _set_when_ready(events: Sequence[asyncio.Event], all_ready: asyncio.Ev
 
 
 def pages_by_address(
-    process: Process, pages: Mapping[str, Maker], health: Mapping[str, Maker]
-) -> dict[str, dict[str, Maker]]:
+    process: Process, pages: Mapping[str, PageHandler], health: Mapping[str, PageHandler]
+) -> dict[str, dict[str, PageHandler]]:
     """The pages by listen address: health pages are served beside the metrics too, and both addresses may be equal."""
     return {process.health_address: dict(health), process.metrics_address: {**health, **pages}}
 

@@ -20,7 +20,7 @@ from pykai.cli.fault_campaign import SEEDS, play_faults
 from pykai.cli.flags import InputError, no_nan
 from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config import scheduler, snapshot
-from pykai.config.fields import FieldError, below
+from pykai.config.fields import FieldError, path_prefix
 from pykai.config.scheduler import SchedulerConfig, remarks
 from pykai.config.usage import read_usage_config
 from pykai.model.params import SchedulerParams
@@ -125,7 +125,7 @@ def simulation(
     """The simulation of these options, and notes on it; invalid input raises. `observe`: sees all decisions."""
     inputs = read_input(options)
     start = start_time(inputs.objects)
-    with below(f"{options.config}: "):
+    with path_prefix(f"{options.config}: "):
         scheduler.policy(inputs.config, registry.make, registry.BUILT_IN)
         usage = read_usage_config(inputs.config.usage_db, start) if inputs.config.usage_db else None
     setting = Setting(seed=options.seed, start=start, job_runs=options.job_seconds, usage=usage)

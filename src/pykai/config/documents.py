@@ -22,7 +22,7 @@ MAX_BYTES = 512 * 2**20
 MAX_NODES = 5_000_000
 MAX_DEPTH = 200
 _BRACKETS = re.compile(r"[\[\]{}]")
-_BLOCKS = re.compile(rf"^[ \-?]{{{MAX_DEPTH}}}", re.MULTILINE)
+_DEEP_INDENTATION = re.compile(rf"^[ \-?]{{{MAX_DEPTH}}}", re.MULTILINE)
 
 
 class _Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
@@ -33,25 +33,25 @@ class _Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  
     def construct_document(self, node: yaml.Node) -> Any:
         """Construct the document; an error if its aliases expand too far."""
         if self.aliased:
-            _expanded(node, {})
+            _count_expanded(node, {})
         return super().construct_document(node)
 
 
-def _expanded(node: yaml.Node, seen: dict[int, int]) -> int:
+def _count_expanded(node: yaml.Node, seen: dict[int, int]) -> int:
     """Count the nodes with aliases expanded; ConstructorError if there are too many, or an alias contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1
     if id(node) not in seen:
         seen[id(node)] = MAX_NODES
-        below = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
-        seen[id(node)] = 1 + sum(_expanded(part, seen) for part in below)
+        children = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+        seen[id(node)] = 1 + sum(_count_expanded(part, seen) for part in children)
     if seen[id(node)] >= MAX_NODES:
         problem = f"aliases expand to more than {MAX_NODES:,} values"
         raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
     return seen[id(node)]
 
 
-def _mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
+def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
     seen: set[str] = set()
     for key_node, _ in node.value:
         key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
@@ -63,7 +63,7 @@ def _mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
     return {key.value: loader.construct_object(value, deep=True) for key, value in node.value}
 
 
-def _number(loader: Any, node: yaml.ScalarNode) -> int | float:
+def _construct_number(loader: Any, node: yaml.ScalarNode) -> int | float:
     """Construct a number; ConstructorError for one that JSON or 64 bits cannot represent."""
     value: int | float = (
         loader.construct_yaml_int(node) if node.tag.endswith(":int") else loader.construct_yaml_float(node)
@@ -75,12 +75,12 @@ def _number(loader: Any, node: yaml.ScalarNode) -> int | float:
 
 
 for _kind in ("int", "float"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _number)
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _construct_number)
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node))
 
 
-def text_of(file: Path) -> str:
+def read_text(file: Path) -> str:
     """Read a UTF-8 file; FieldError names the file if it cannot be read."""
     try:
         if file.stat().st_size > MAX_BYTES:
@@ -93,7 +93,7 @@ def text_of(file: Path) -> str:
         raise FieldError(str(file), f"cannot be read: line {line} is not UTF-8 text") from error
 
 
-def each(text: str) -> Iterator[object]:
+def read_all(text: str) -> Iterator[object]:
     """Parse the documents of a text, None for an empty one; FieldError if it is not YAML."""
     loader = None
     try:
@@ -103,7 +103,7 @@ def each(text: str) -> Iterator[object]:
         while loader.check_data():
             yield loader.get_data()
     except yaml.YAMLError as error:
-        raise FieldError("", f"not YAML: {_where(error, text)}") from error
+        raise FieldError("", f"not YAML: {_located_message(error, text)}") from error
     finally:
         if loader is not None:
             loader.dispose()
@@ -118,7 +118,7 @@ def _check_depth(text: str) -> None:
     for bracket in _BRACKETS.finditer(text):
         depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
         deepest = max(deepest, depth)
-    if deepest <= MAX_DEPTH and not _BLOCKS.search(text):
+    if deepest <= MAX_DEPTH and not _DEEP_INDENTATION.search(text):
         return
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
@@ -130,15 +130,15 @@ def _check_depth(text: str) -> None:
             raise FieldError("", f"not YAML: line {event.start_mark.line + 1} is nested deeper than {MAX_DEPTH} levels")
 
 
-def only(text: str) -> object:
+def read_one(text: str) -> object:
     """Parse the only document of a text, None if it is empty; FieldError if it is not YAML or has several documents."""
-    found = [document for document in each(text) if document is not None]
-    if len(found) > 1:
-        raise FieldError("", f"expected one YAML document, got {len(found)}")
-    return found[0] if found else None
+    present = [document for document in read_all(text) if document is not None]
+    if len(present) > 1:
+        raise FieldError("", f"expected one YAML document, got {len(present)}")
+    return present[0] if present else None
 
 
-def _where(error: yaml.YAMLError, text: str) -> str:
+def _located_message(error: yaml.YAMLError, text: str) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or " ".join(str(error).split())
     if mark is None:

@@ -18,9 +18,9 @@ from pykai.objects.units import QuantityError, parse_quantity
 T = TypeVar("T")
 Step = str | int
 """One step of a path: a key of a map, or an index of a list."""
-_AT = re.compile(r"^(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*?)`)?$", re.DOTALL)
+_MESSAGE_WITH_PATH = re.compile(r"^(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*?)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.?[^.\[\]]+|\[\d+\]|\[\.\.\.\]")
-_SOME_KEY = "[...]"
+_ELIDED_KEY = "[...]"
 _TYPE_NAMES = {
     "str": "a string",
     "int": "a whole number",
@@ -44,18 +44,18 @@ class FieldError(ValueError):
 
 def field_error(error: ValidationError, above: str = "") -> FieldError:
     """Convert an error of msgspec: its path below `above`, its message in YAML's terms."""
-    match = _AT.match(str(error))
+    match = _MESSAGE_WITH_PATH.match(str(error))
     what, path = (match["what"], match["path"] or "") if match else (str(error), "")
-    return FieldError(joined(above, path), _plain(what))
+    return FieldError(join_path(above, path), _plain_message(what))
 
 
 @contextmanager
-def below(place: str) -> Iterator[None]:
+def path_prefix(place: str) -> Iterator[None]:
     """Prefix the path of a FieldError raised inside with a parent path, or with `FILE: `."""
     try:
         yield
     except FieldError as error:
-        path = f"{place}{error.path}" if place.endswith(": ") else joined(place, error.path)
+        path = f"{place}{error.path}" if place.endswith(": ") else join_path(place, error.path)
         raise FieldError(path.removesuffix(": "), error.message) from error
 
 
@@ -64,29 +64,29 @@ def converted(document: object, kind: type[T], above: str = "") -> T:
     try:
         return convert(document, kind)
     except ValidationError as error:
-        raise named(error, document, lambda part: convert(part, kind), above) from error
+        raise located_error(error, document, lambda part: convert(part, kind), above) from error
 
 
-def named(error: ValidationError, document: Any, read: Callable[[Any], object], above: str = "") -> FieldError:
+def located_error(error: ValidationError, document: Any, read: Callable[[Any], object], above: str = "") -> FieldError:
     """Convert an error of msgspec like `field_error`, and complete the map keys that msgspec writes as `[...]`.
 
     `read` is the failed conversion. It is repeated on the document reduced to one key after the other: the key whose
     conversion fails with the same error is the one.
     """
-    found = field_error(error)
+    elided = field_error(error)
     steps: list[Step] = []
-    for step in _STEP.findall(found.path):
-        if step != _SOME_KEY:
+    for step in _STEP.findall(elided.path):
+        if step != _ELIDED_KEY:
             steps.append(int(step[1:-1]) if step.startswith("[") else step.removeprefix("."))
             continue
-        narrowed = {key: _with_only(document, steps, key) for key in _at(document, steps)}
-        key = next((key for key, part in narrowed.items() if _complaint(read, part) == str(error)), "")
-        document = narrowed.get(key, document)
+        reduced = {key: _reduced_to_key(document, steps, key) for key in _value_at(document, steps)}
+        key = next((key for key, part in reduced.items() if _error_message(read, part) == str(error)), "")
+        document = reduced.get(key, document)
         steps.append(key)
-    return FieldError(joined(above, _written(steps)), found.message)
+    return FieldError(join_path(above, _path_text(steps)), elided.message)
 
 
-def _complaint(read: Callable[[Any], object], document: Any) -> str:
+def _error_message(read: Callable[[Any], object], document: Any) -> str:
     try:
         read(document)
     except ValidationError as error:
@@ -94,35 +94,35 @@ def _complaint(read: Callable[[Any], object], document: Any) -> str:
     return ""
 
 
-def _at(document: Any, steps: Sequence[Step]) -> Any:
+def _value_at(document: Any, steps: Sequence[Step]) -> Any:
     for step in steps:
         document = document[step]
     return document
 
 
-def _with_only(part: Any, steps: Sequence[Step], key: str) -> Any:
+def _reduced_to_key(part: Any, steps: Sequence[Step], key: str) -> Any:
     """The document reduced to one key in the map at the end of the steps."""
     if not steps:
         return {key: part[key]}
     step, rest = steps[0], steps[1:]
     if isinstance(part, dict):
-        return {**part, step: _with_only(part[step], rest, key)}
-    return [_with_only(each, rest, key) if at == step else each for at, each in enumerate(part)]
+        return {**part, step: _reduced_to_key(part[step], rest, key)}
+    return [_reduced_to_key(each, rest, key) if index == step else each for index, each in enumerate(part)]
 
 
-def _written(steps: Sequence[Step]) -> str:
+def _path_text(steps: Sequence[Step]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
-def joined(above: str, below: str) -> str:
+def join_path(parent: str, path: str) -> str:
     """Join two parts of a path."""
-    below = below.removeprefix(".")
-    if not above or not below or below.startswith("["):
-        return above + below
-    return f"{above}.{below}"
+    path = path.removeprefix(".")
+    if not parent or not path or path.startswith("["):
+        return parent + path
+    return f"{parent}.{path}"
 
 
-def _plain(what: str) -> str:
+def _plain_message(what: str) -> str:
     """A message of msgspec, such as `Expected `int | null`, got `str``, with YAML's names of types."""
     missing = re.fullmatch(r"Object missing required field `(.+)`", what)
     if missing:
@@ -161,17 +161,17 @@ def name(text: object, path: str) -> Problems:
         yield path, f"{text!r} cannot be a name: use lower-case letters, digits, inner dashes and dots"
 
 
-def texts(found: object, path: str) -> Problems:
+def texts(given: object, path: str) -> Problems:
     """Validate a map of strings, whose unquoted values YAML may have read as numbers."""
-    for key, value in found.items() if isinstance(found, dict) else ():
+    for key, value in given.items() if isinstance(given, dict) else ():
         if not isinstance(value, str):
             yield f"{path}.{key}", f"expected a string, got {value!r}: put it in quotes"
 
 
-def labels(found: object, path: str) -> Problems:
+def labels(given: object, path: str) -> Problems:
     """Validate a map of labels."""
-    yield from texts(found, path)
-    for key, value in found.items() if isinstance(found, dict) else ():
+    yield from texts(given, path)
+    for key, value in given.items() if isinstance(given, dict) else ():
         if not is_label_name(key):
             yield f"{path}.{key}", "cannot be a label: use letters, digits, - _ . and at most one prefix such as a.b/"
         if isinstance(value, str) and not _LABEL_VALUE.fullmatch(value):
@@ -185,14 +185,14 @@ def is_label_name(key: str) -> bool:
     return bool(_LABEL_NAME.fullmatch(own)) and (not slash or is_subdomain(prefix))
 
 
-def amounts(found: object, path: str) -> Problems:
+def amounts(given: object, path: str) -> Problems:
     """Validate a map of non-negative quantities by resource name."""
-    if found is None:
+    if given is None:
         return
-    if not isinstance(found, Mapping):
+    if not isinstance(given, Mapping):
         yield path, "expected a map of quantities"
         return
-    for resource, text in found.items():
+    for resource, text in given.items():
         yield from amount(text, f"{path}.{resource}")
 
 
@@ -207,9 +207,9 @@ def amount(text: object, path: str) -> Problems:
         yield path, str(error)
 
 
-def taints(found: list[dict[str, Any]], path: str) -> Problems:
+def taints(given: list[dict[str, Any]], path: str) -> Problems:
     """Validate the taints of a node."""
-    for number, taint in enumerate(found):
+    for number, taint in enumerate(given):
         here = f"{path}[{number}]"
         yield from ((f"{here}.{field}", "unknown field") for field in taint if field not in _TAINT_FIELDS)
         if not isinstance(key := taint.get("key"), str) or not is_label_name(key):

@@ -13,10 +13,10 @@ from typing import Any, Final
 from weakref import ref
 
 from msgspec import Struct
-from msgspec import field as named
+from msgspec import field as struct_field
 
 from pykai.config import documents
-from pykai.config.fields import FieldError, below, converted
+from pykai.config.fields import FieldError, converted, path_prefix
 from pykai.engine.budgets import DEFAULT, GENERATOR_SECONDS, SEARCHING, SearchBudgets
 from pykai.engine.policy import ACTIONS, Policy
 from pykai.model.params import SchedulerParams
@@ -50,7 +50,7 @@ class _File(Struct, rename="camel", forbid_unknown_fields=True):
     actions: str = ""
     tiers: list[_Tier] | None = None
     queue_depth_per_action: dict[str, int] | None = None
-    usage_db_config: dict[str, Any] | None = named(default=None, name="usageDBConfig")
+    usage_db_config: dict[str, Any] | None = struct_field(default=None, name="usageDBConfig")
     scenario_search_budgets: dict[str, Any] | None = None
 
 
@@ -76,9 +76,9 @@ class SchedulerConfig:
 
 def load(path: Path) -> SchedulerConfig:
     """Load a YAML file; FieldError names the file and the field."""
-    text = documents.text_of(path)
-    with below(f"{path}: "):
-        document = documents.only(text)
+    text = documents.read_text(path)
+    with path_prefix(f"{path}: "):
+        document = documents.read_one(text)
         return read({} if document is None else document)
 
 
@@ -88,8 +88,8 @@ def read(document: object) -> SchedulerConfig:
     actions = _actions(file.actions)
     return SchedulerConfig(
         actions=actions,
-        plugins=tuple(_plugins(file.tiers)) if file.tiers else None,
-        queue_depth=_depths(file.queue_depth_per_action or {}, actions),
+        plugins=tuple(_plugin_choices(file.tiers)) if file.tiers else None,
+        queue_depth=_queue_depths(file.queue_depth_per_action or {}, actions),
         usage_db=file.usage_db_config,
         budgets=read_budgets(file.scenario_search_budgets or {}),
     )
@@ -100,13 +100,13 @@ def policy(config: SchedulerConfig, make: Make, built_in: Sequence[str]) -> Poli
     choices = config.plugins
     if choices is None:
         choices = tuple(PluginChoice("", name) for name in built_in)
-    made = [(choice.name, plugin) for choice in choices for plugin in _made(choice, make)]
+    plugins = [(choice.name, plugin) for choice in choices for plugin in _plugin_objects(choice, make)]
     return Policy(
-        plugins=tuple(plugin for _, plugin in made),
+        plugins=tuple(plugin for _, plugin in plugins),
         actions=config.actions,
         queue_depth=config.queue_depth,
         budgets=config.budgets,
-        names=tuple(name for name, _ in made),
+        names=tuple(name for name, _ in plugins),
     )
 
 
@@ -131,18 +131,18 @@ def _actions(text: str) -> tuple[str, ...]:
     return names
 
 
-def _plugins(tiers: Sequence[_Tier]) -> Iterable[PluginChoice]:
-    for at, tier in enumerate(tiers):
+def _plugin_choices(tiers: Sequence[_Tier]) -> Iterable[PluginChoice]:
+    for tier_number, tier in enumerate(tiers):
         for number, plugin in enumerate(tier.plugins):
-            arguments = {key: _text(value) for key, value in plugin.arguments.items()}
-            yield PluginChoice(f"tiers[{at}].plugins[{number}]", plugin.name, arguments)
+            arguments = {key: _argument_text(value) for key, value in plugin.arguments.items()}
+            yield PluginChoice(f"tiers[{tier_number}].plugins[{number}]", plugin.name, arguments)
 
 
-def _text(value: Scalar) -> str:
+def _argument_text(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _depths(depths: Mapping[str, int], actions: Sequence[str]) -> Mapping[str, int]:
+def _queue_depths(depths: Mapping[str, int], actions: Sequence[str]) -> Mapping[str, int]:
     for action, depth in depths.items():
         path = f"queueDepthPerAction.{action}"
         if action not in actions:
@@ -153,7 +153,7 @@ def _depths(depths: Mapping[str, int], actions: Sequence[str]) -> Mapping[str, i
     return dict(depths)
 
 
-def _made(choice: PluginChoice, make: Make) -> tuple[object, ...]:
+def _plugin_objects(choice: PluginChoice, make: Make) -> tuple[object, ...]:
     try:
         return make(choice.name, choice.arguments)
     except ValueError as error:
@@ -163,13 +163,13 @@ def _made(choice: PluginChoice, make: Make) -> tuple[object, ...]:
 # Search budgets
 _BUDGETS = "scenarioSearchBudgets"
 _ACTIONS, _GENERATORS = "maxActionSearchDuration", "maxGeneratorSearchDuration"
-_FIRST_BACKOFF, _LONGEST_BACKOFF = "minFailedSearchBackoff", "maxFailedSearchBackoff"
+_MIN_BACKOFF, _MAX_BACKOFF = "minFailedSearchBackoff", "maxFailedSearchBackoff"
 _JOB, _LEAST_JOB = "maxJobSearchDuration", "minJobSearchDuration"
 _BUDGET_MAPS: dict[str, tuple[str, ...]] = {
     _ACTIONS: (DEFAULT, *SEARCHING),
     _GENERATORS: tuple(GENERATOR_SECONDS),
-    _FIRST_BACKOFF: (DEFAULT, *SEARCHING),
-    _LONGEST_BACKOFF: (DEFAULT, *SEARCHING),
+    _MIN_BACKOFF: (DEFAULT, *SEARCHING),
+    _MAX_BACKOFF: (DEFAULT, *SEARCHING),
 }
 _JOB_BUDGETS = {_JOB: "job", _LEAST_JOB: "least_job"}
 
@@ -187,8 +187,8 @@ def read_budgets(document: Mapping[str, Any]) -> SearchBudgets:
     budgets = SearchBudgets(
         actions=_budget_map(document, _ACTIONS),
         generators=_budget_map(document, _GENERATORS),
-        first_backoff=_budget_map(document, _FIRST_BACKOFF),
-        longest_backoff=_budget_map(document, _LONGEST_BACKOFF),
+        first_backoff=_budget_map(document, _MIN_BACKOFF),
+        longest_backoff=_budget_map(document, _MAX_BACKOFF),
         **single,
     )
     if budgets.job and budgets.least_job >= budgets.job:
@@ -201,8 +201,8 @@ def budgets_document(budgets: SearchBudgets) -> dict[str, Any]:
     maps = {
         _ACTIONS: budgets.actions,
         _GENERATORS: budgets.generators,
-        _FIRST_BACKOFF: budgets.first_backoff,
-        _LONGEST_BACKOFF: budgets.longest_backoff,
+        _MIN_BACKOFF: budgets.first_backoff,
+        _MAX_BACKOFF: budgets.longest_backoff,
     }
     return {
         _JOB: units.render_duration(budgets.job),
@@ -237,42 +237,42 @@ def _budget_seconds(path: str, value: object, name: str) -> float:
 
 
 # Settings without effect
-def _length_of_time(text: str) -> str:
+def _duration_remark(text: str) -> str:
     try:
         return "is negative: 0s is used" if units.parse_long_duration(text) < 0 else ""
     except units.DurationError:
         return "is not a duration such as 30m or 1h: 0s is used"
 
 
-def _way_to_resolve(text: str) -> str:
+def _resolve_method_remark(text: str) -> str:
     return "" if text in ("lca", "queue") else "is neither lca nor queue: lca is used"
 
 
-def _counts(_: str) -> str:
+def _no_remark(_: str) -> str:
     return ""
 
 
 _IGNORED_VALUES: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
-    ("minruntime", "defaultPreemptMinRuntime"): _length_of_time,
-    ("minruntime", "defaultReclaimMinRuntime"): _length_of_time,
-    ("minruntime", "reclaimResolveMethod"): _way_to_resolve,
+    ("minruntime", "defaultPreemptMinRuntime"): _duration_remark,
+    ("minruntime", "defaultReclaimMinRuntime"): _duration_remark,
+    ("minruntime", "reclaimResolveMethod"): _resolve_method_remark,
 }
 """Checks of arguments whose invalid values are ignored: they return a remark, empty for a valid value."""
 
 
-class _Recorded(Mapping[str, str]):
+class _RecordingArguments(Mapping[str, str]):
     """Plugin arguments that record which keys are read."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
-        self.asked: set[str] = set()
+        self.keys_read: set[str] = set()
 
     def __getitem__(self, key: str) -> str:
-        self.asked.add(key)
+        self.keys_read.add(key)
         return self._given[key]
 
     def __iter__(self) -> Iterator[str]:
-        self.asked.update(self._given)
+        self.keys_read.update(self._given)
         return iter(self._given)
 
     def __len__(self) -> int:
@@ -282,26 +282,26 @@ class _Recorded(Mapping[str, str]):
 def remarks(config: SchedulerConfig, make: Make) -> list[str]:
     """A line with path for each part of a valid configuration that has no effect."""
     choices = config.plugins or ()
-    return [line for number, choice in enumerate(choices) for line in _of_plugin(choice, choices[:number], make)]
+    return [line for number, choice in enumerate(choices) for line in _plugin_remarks(choice, choices[:number], make)]
 
 
-def _of_plugin(choice: PluginChoice, before: tuple[PluginChoice, ...], make: Make) -> Iterator[str]:
+def _plugin_remarks(choice: PluginChoice, before: tuple[PluginChoice, ...], make: Make) -> Iterator[str]:
     if choice.name in (other.name for other in before):
         yield f"{choice.path}.name: plugin {choice.name} is listed twice and counts twice"
-    asked = _asked_for(choice, make)
-    known = f"known: {', '.join(sorted(asked))}" if asked else "it takes none"
+    known_arguments = _arguments_read(choice, make)
+    known = f"known: {', '.join(sorted(known_arguments))}" if known_arguments else "it takes none"
     for name, text in choice.arguments.items():
         path = f"{choice.path}.arguments.{name}"
-        if name not in asked:
+        if name not in known_arguments:
             yield f"{path}: plugin {choice.name} has no such argument ({known}): it has no effect"
-        elif wrong := _IGNORED_VALUES.get((choice.name, name), _counts)(text):
-            yield f"{path}: {text!r} {wrong}"
+        elif remark := _IGNORED_VALUES.get((choice.name, name), _no_remark)(text):
+            yield f"{path}: {text!r} {remark}"
 
 
-def _asked_for(choice: PluginChoice, make: Make) -> set[str]:
+def _arguments_read(choice: PluginChoice, make: Make) -> set[str]:
     """The arguments that the plugin reads in its constructor; all of them if it keeps the mapping for later reads."""
-    recorded = _Recorded(choice.arguments)
-    asked, kept = recorded.asked, ref(recorded)
+    recorded = _RecordingArguments(choice.arguments)
+    keys_read, kept = recorded.keys_read, ref(recorded)
     made = make(choice.name, recorded)
     del recorded
-    return {*choice.arguments} if made and kept() is not None else asked
+    return {*choice.arguments} if made and kept() is not None else keys_read

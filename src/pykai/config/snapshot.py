@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import DecodeError, Struct, ValidationError, field, json
 
-from pykai.config.fields import FieldError, named
+from pykai.config.fields import FieldError, located_error
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
 from pykai.objects.kinds import Kind, PodGroup
@@ -81,7 +81,7 @@ MAX_BYTES = 2 * 2**30
 """Limit of the uncompressed size: about ten times that of 5,000 nodes and 50,000 pods."""
 _NANOSECONDS = 1e9
 _DRA_GROUP = "resource.k8s.io/"
-_INSTANTS = (names.LAST_START_TIMESTAMP, names.LAST_EVICTION_TIMESTAMP, names.STALE_TIMESTAMP)
+_TIMESTAMP_ANNOTATIONS = (names.LAST_START_TIMESTAMP, names.LAST_EVICTION_TIMESTAMP, names.STALE_TIMESTAMP)
 
 
 def load(path: Path) -> SnapshotFile:
@@ -98,8 +98,8 @@ def load(path: Path) -> SnapshotFile:
     try:
         return json.decode(data, type=SnapshotFile)
     except ValidationError as error:
-        found = named(error, json.decode(data), _reread)
-        raise FieldError(": ".join(filter(None, (str(path), MEMBER, found.path))), found.message) from error
+        located = located_error(error, json.decode(data), _decode_again)
+        raise FieldError(": ".join(filter(None, (str(path), MEMBER, located.path))), located.message) from error
     except DecodeError as error:
         raise FieldError(f"{path}: {MEMBER}", f"not JSON: {error}") from error
 
@@ -111,31 +111,31 @@ def raw_objects(path: Path) -> dict[str, list[Any]]:
     return found
 
 
-def _reread(document: Any) -> SnapshotFile:
+def _decode_again(document: Any) -> SnapshotFile:
     return json.decode(json.encode(document), type=SnapshotFile)
 
 
 def params(file: SnapshotFile) -> SchedulerParams:
     """The parameters that the scheduler ran with; one that the file lacks has its zero value."""
-    given = file.scheduler_params
+    flags = file.scheduler_params
     return SchedulerParams(
-        scheduler_name=given.scheduler_name,
-        node_pool_key=given.partition_params.key,
-        node_pool=given.partition_params.value,
-        partitioned=bool(given.partition_params.key),
-        restrict_nodes=given.restrict_scheduling_nodes,
-        queue_label_key=given.queue_label_key,
-        max_consolidation_victims=given.max_number_consolidation_preemptees,
-        schedule_csi_storage=given.schedule_csi_storage,
-        use_signatures=given.use_scheduling_signatures,
-        full_hierarchy_fairness=given.full_hierarchy_fairness,
-        allow_consolidating_reclaim=given.allow_consolidating_reclaim,
-        staleness_grace=given.global_default_staleness_grace_period / _NANOSECONDS,
-        stuck_in_releasing=given.stuck_in_releasing_threshold / _NANOSECONDS,
-        detailed_fit_errors=given.detailed_fit_errors,
-        update_eviction_condition=given.update_pod_eviction_condition,
+        scheduler_name=flags.scheduler_name,
+        node_pool_key=flags.partition_params.key,
+        node_pool=flags.partition_params.value,
+        partitioned=bool(flags.partition_params.key),
+        restrict_nodes=flags.restrict_scheduling_nodes,
+        queue_label_key=flags.queue_label_key,
+        max_consolidation_victims=flags.max_number_consolidation_preemptees,
+        schedule_csi_storage=flags.schedule_csi_storage,
+        use_signatures=flags.use_scheduling_signatures,
+        full_hierarchy_fairness=flags.full_hierarchy_fairness,
+        allow_consolidating_reclaim=flags.allow_consolidating_reclaim,
+        staleness_grace=flags.global_default_staleness_grace_period / _NANOSECONDS,
+        stuck_in_releasing=flags.stuck_in_releasing_threshold / _NANOSECONDS,
+        detailed_fit_errors=flags.detailed_fit_errors,
+        update_eviction_condition=flags.update_pod_eviction_condition,
         dra_enabled=_serves_dra(file),
-        nvfractions=given.gpu_sharing_mode == names.NVFRACTIONS,
+        nvfractions=flags.gpu_sharing_mode == names.NVFRACTIONS,
     )
 
 
@@ -149,21 +149,15 @@ def _serves_dra(file: SnapshotFile) -> bool:
 
 def observed_at(file: SnapshotFile) -> float | None:
     """The approximate time of the snapshot: its newest timestamp, in seconds since the epoch; None if it has none."""
-    return max(_instants(file), default=None)
+    return max(_timestamps(file), default=None)
 
 
-def _instants(file: SnapshotFile) -> Iterator[float]:
+def _timestamps(file: SnapshotFile) -> Iterator[float]:
     for obj in file.raw_objects.all():
         meta = obj.metadata
-        for instant in (meta.creation_timestamp, meta.deletion_timestamp):
-            if instant is not None:
-                yield instant.timestamp()
+        for timestamp in (meta.creation_timestamp, meta.deletion_timestamp):
+            if timestamp is not None:
+                yield timestamp.timestamp()
         if isinstance(obj, PodGroup):
-            yield from _noted(meta.annotations or {})
-
-
-def _noted(annotations: dict[str, Any]) -> Iterator[float]:
-    for key in _INSTANTS:
-        instant = parse_timestamp(annotations.get(key))
-        if instant is not None:
-            yield instant
+            annotated = (parse_timestamp((meta.annotations or {}).get(key)) for key in _TIMESTAMP_ANNOTATIONS)
+            yield from (timestamp for timestamp in annotated if timestamp is not None)

@@ -27,7 +27,7 @@ _FIELDS = (
     ("month", 1, 12, _MONTHS),
     ("day of week", 0, 7, _DAYS),
 )
-_SHORT = {
+_SHORTHANDS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
     "@monthly": "0 0 1 * *",
@@ -36,7 +36,7 @@ _SHORT = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_FARTHEST = timedelta(days=8 * 366)
+_SEARCH_LIMIT = timedelta(days=8 * 366)
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Cron:
         there was none in eight years."""
         now = datetime.fromtimestamp(instant, UTC)
         day = now.replace(hour=0, minute=0, second=0, microsecond=0)
-        while now - day < _FARTHEST:
-            found = [moment for moment in self._firings(day) if moment < now] if self._fires_on(day) else []
-            if found:
-                return found[-1].timestamp()
+        while now - day < _SEARCH_LIMIT:
+            times = [moment for moment in self._firings(day) if moment < now] if self._fires_on(day) else []
+            if times:
+                return times[-1].timestamp()
             day -= timedelta(days=1)
         return None
 
@@ -74,43 +74,43 @@ class Cron:
 
 def parse_cron(text: str) -> Cron:
     """Parse a cron expression of 5 fields or a shorthand such as @weekly; ValueError names the invalid field."""
-    parts = _SHORT.get(text.strip(), text).split()
+    parts = _SHORTHANDS.get(text.strip(), text).split()
     if len(parts) != len(_FIELDS):
         raise ValueError(f"{text!r} is not a cron expression (expected 5 fields, such as `0 0 * * 1`, or @weekly)")
     minutes, hours, days, months, weekdays = (_field(part, *field) for part, field in zip(parts, _FIELDS, strict=True))
     sundays = weekdays | ({0} if 7 in weekdays else set())
-    return Cron(minutes, hours, days, months, sundays, _restricts_nothing(parts[2]), _restricts_nothing(parts[4]))
+    return Cron(minutes, hours, days, months, sundays, _matches_any(parts[2]), _matches_any(parts[4]))
 
 
-def _restricts_nothing(field: str) -> bool:
+def _matches_any(field: str) -> bool:
     return any(part in ("*", "?", "*/1", "?/1") for part in field.split(","))
 
 
 def _field(text: str, name: str, lowest: int, highest: int, names: tuple[str, ...]) -> frozenset[int]:
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.lower().split(","):
-        span, slash, step = part.partition("/")
+        value, slash, step = part.partition("/")
         if slash and not (step.isdigit() and int(step) > 0):
             raise ValueError(f"{name}: {part!r} has no step of at least 1")
-        first, last = _span(span, bool(slash), (name, lowest, highest, names))
-        found |= set(range(first, last + 1, int(step) if slash else 1))
-    return frozenset(found)
+        first, last = _field_range(value, bool(slash), (name, lowest, highest, names))
+        numbers |= set(range(first, last + 1, int(step) if slash else 1))
+    return frozenset(numbers)
 
 
-def _span(text: str, stepped: bool, field: tuple[str, int, int, tuple[str, ...]]) -> tuple[int, int]:
+def _field_range(text: str, stepped: bool, field: tuple[str, int, int, tuple[str, ...]]) -> tuple[int, int]:
     name, lowest, highest, names = field
     last_of_all = lowest + len(names) - 1 if names else highest
     if text in ("*", "?"):
         return lowest, last_of_all
     first, dash, last = text.partition("-")
-    begin = _number(first, lowest, names)
-    end = _number(last, lowest, names) if dash else (last_of_all if stepped else begin)
+    begin = _field_number(first, lowest, names)
+    end = _field_number(last, lowest, names) if dash else (last_of_all if stepped else begin)
     if begin is None or end is None or not lowest <= begin <= end <= highest:
         raise ValueError(f"{name}: {text!r} is not in {lowest}-{highest}")
     return begin, end
 
 
-def _number(text: str, lowest: int, names: tuple[str, ...]) -> int | None:
+def _field_number(text: str, lowest: int, names: tuple[str, ...]) -> int | None:
     if text in names:
         return names.index(text) + lowest
     return int(text) if text.isdigit() else None
@@ -156,8 +156,8 @@ ROOT = "usageDBConfig"
 CLIENT_TYPES = ("prometheus", "fake", "fake-with-history")
 T = TypeVar("T")
 
-_LONG = re.compile(r"(?=.)(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
-_SIZES = (365 * 86400.0, 7 * 86400.0, 86400.0, 3600.0, 60.0, 1.0, 0.001)
+_DURATION = re.compile(r"(?=.)(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+_UNIT_SECONDS = (365 * 86400.0, 7 * 86400.0, 86400.0, 3600.0, 60.0, 1.0, 0.001)
 
 
 @dataclass(frozen=True)
@@ -221,11 +221,11 @@ def read_usage_config(document: Mapping[str, Any], started: float) -> UsageConfi
 
     `started`: the default start of tumbling windows, in seconds since the epoch.
     """
-    file = converted(_as_written(document), _File, ROOT)
+    file = converted(_with_timestamps_as_text(document), _File, ROOT)
     params = file.usage_params or _Params()
     _check_client(file)
     path = f"{ROOT}.usageParams"
-    half_life = _read(params.half_life_period, f"{path}.halfLifePeriod", units.parse_duration, 0.0)
+    half_life = _parsed(params.half_life_period, f"{path}.halfLifePeriod", units.parse_duration, 0.0)
     fetch = _positive(params.fetch_interval, f"{path}.fetchInterval", units.parse_duration, 60.0)
     return UsageConfig(
         file.client_type,
@@ -235,15 +235,15 @@ def read_usage_config(document: Mapping[str, Any], started: float) -> UsageConfi
         half_life if half_life > 0 else None,
         fetch,
         max(fetch, _positive(params.staleness_period, f"{path}.stalenessPeriod", units.parse_duration, 300.0)),
-        _read(params.wait_timeout, f"{path}.waitTimeout", units.parse_duration, 60.0),
+        _parsed(params.wait_timeout, f"{path}.waitTimeout", units.parse_duration, 60.0),
         _queries(params.extra_params),
     )
 
 
-def _as_written(value: Any) -> Any:
+def _with_timestamps_as_text(value: Any) -> Any:
     """The document with timestamps as strings: YAML readers may have converted unquoted ones."""
     if isinstance(value, Mapping):
-        return {key: _as_written(part) for key, part in value.items()}
+        return {key: _with_timestamps_as_text(part) for key, part in value.items()}
     return value.isoformat() if isinstance(value, date) else value
 
 
@@ -266,35 +266,35 @@ def _window(params: _Params, started: float) -> Window:
     kind = WindowType(params.window_type or WindowType.SLIDING)
     size = _positive(params.window_size, f"{path}.windowSize", long_seconds, Window().size)
     if kind is WindowType.CRON:
-        return Window(kind, size, cron=_read(params.cron_string or "", f"{path}.cronString", parse_cron, None))
-    start = _read(params.tumbling_window_start_time, f"{path}.tumblingWindowStartTime", _instant, started)
+        return Window(kind, size, cron=_parsed(params.cron_string or "", f"{path}.cronString", parse_cron, None))
+    start = _parsed(params.tumbling_window_start_time, f"{path}.tumblingWindowStartTime", _parse_timestamp, started)
     return Window(kind, size, start if kind is WindowType.TUMBLING else None)
 
 
 def _queries(extra: Mapping[str, str]) -> Queries:
-    usual, path = Queries(), f"{ROOT}.usageParams.extraParams"
-    keys = {f"{resource}{what}Metric" for resource in usual.allocation for what in ("Allocation", "Capacity")}
+    default, path = Queries(), f"{ROOT}.usageParams.extraParams"
+    keys = {f"{resource}{what}Metric" for resource in default.allocation for what in ("Allocation", "Capacity")}
     unknown = sorted(set(extra) - keys - {"usageQueryTimeout", "queryResolution"})
     if unknown:
         raise FieldError(f"{path}.{unknown[0]}", "there is no such parameter")
     return Queries(
-        {resource: extra.get(f"{resource}AllocationMetric", text) for resource, text in usual.allocation.items()},
-        {resource: extra.get(f"{resource}CapacityMetric", text) for resource, text in usual.capacity.items()},
-        _positive(extra.get("usageQueryTimeout"), f"{path}.usageQueryTimeout", units.parse_duration, usual.timeout),
-        _positive(extra.get("queryResolution"), f"{path}.queryResolution", units.parse_duration, usual.resolution),
+        {resource: extra.get(f"{resource}AllocationMetric", text) for resource, text in default.allocation.items()},
+        {resource: extra.get(f"{resource}CapacityMetric", text) for resource, text in default.capacity.items()},
+        _positive(extra.get("usageQueryTimeout"), f"{path}.usageQueryTimeout", units.parse_duration, default.timeout),
+        _positive(extra.get("queryResolution"), f"{path}.queryResolution", units.parse_duration, default.resolution),
     )
 
 
-def _positive(text: str | None, path: str, read: Callable[[str], float], usual: float) -> float:
-    seconds = _read(text, path, read, usual)
+def _positive(text: str | None, path: str, read: Callable[[str], float], default: float) -> float:
+    seconds = _parsed(text, path, read, default)
     if seconds <= 0:
         raise FieldError(path, "must be longer than 0s")
     return seconds
 
 
-def _read(text: str | None, path: str, read: Callable[[str], T], usual: T) -> T:
+def _parsed(text: str | None, path: str, read: Callable[[str], T], default: T) -> T:
     if text is None:
-        return usual
+        return default
     try:
         return read(text)
     except ValueError as error:
@@ -303,14 +303,14 @@ def _read(text: str | None, path: str, read: Callable[[str], T], usual: T) -> T:
 
 def long_seconds(text: str) -> float:
     """Parse a Prometheus duration such as 1w, 1d12h or 90s to seconds."""
-    match = _LONG.fullmatch(text)
+    match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a duration (expected whole numbers with units, such as 1w or 24h)")
-    return sum(float(number) * size for number, size in zip(match.groups(), _SIZES, strict=True) if number)
+    return sum(float(number) * size for number, size in zip(match.groups(), _UNIT_SECONDS, strict=True) if number)
 
 
-def _instant(text: str) -> float:
-    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    if moment.tzinfo is None:
+def _parse_timestamp(text: str) -> float:
+    time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    if time.tzinfo is None:
         raise ValueError(f"{text!r} names no time zone (expected RFC 3339, such as 2026-01-01T00:00:00Z)")
-    return moment.timestamp()
+    return time.timestamp()

@@ -15,7 +15,7 @@ from typing import Any
 
 from pykai.cache.cluster import Change, ClusterCache
 from pykai.config import scheduler, snapshot
-from pykai.config.fields import below
+from pykai.config.fields import path_prefix
 from pykai.config.snapshot import SnapshotFile
 from pykai.engine.budgets import UNLIMITED
 from pykai.engine.decide import decide, service_order
@@ -119,13 +119,13 @@ class Opened:
 def opened(path: Path, now: float | None = None) -> Opened:
     """Open a file to decide on; `now` None: the newest time in it. FieldError names the invalid field."""
     parsed = snapshot.load(path)
-    with below(f"{path}: {snapshot.MEMBER}: "):
+    with path_prefix(f"{path}: {snapshot.MEMBER}: "):
         return of_file(parsed, now or snapshot.observed_at(parsed) or time.time())
 
 
 def of_file(file: SnapshotFile, now: float) -> Opened:
     """A parsed file, ready to be decided on; FieldError names what is wrong with its configuration."""
-    with below("config"):
+    with path_prefix("config"):
         policy = scheduler.policy(scheduler.read(file.config), registry.make, registry.BUILT_IN)
     objects = joined(file.raw_objects.all())
     params = scheduler.params_for(policy, snapshot.params(file))

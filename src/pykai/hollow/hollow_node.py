@@ -25,7 +25,7 @@ from typing import Annotated
 import msgspec
 
 from pykai.config import documents, fields
-from pykai.config.fields import FieldError, below, converted, joined
+from pykai.config.fields import FieldError, converted, join_path, path_prefix
 from pykai.kube.api import Fields, Object
 from pykai.objects import names, units
 
@@ -67,7 +67,7 @@ class GpuShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
         """Yield invalid fields and why; the product must be a valid label value."""
         given = {"count": self.count, "memoryMiB": self.memory_mib, "timeSlices": self.time_slices}
         yield from ((field, f"must be at least 1, not {value}") for field, value in given.items() if value < 1)
-        yield from ((joined("", path), message) for path, message in fields.labels({"product": self.product}, ""))
+        yield from ((join_path("", path), message) for path, message in fields.labels({"product": self.product}, ""))
 
 
 class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -199,9 +199,9 @@ def read_shapes(path: Path) -> list[NodeShape]:
 
     FieldError names the file and the invalid field.
     """
-    text = documents.text_of(path)
-    with below(f"{path}: "):
-        rows = converted(documents.only(text), _File).nodes
+    text = documents.read_text(path)
+    with path_prefix(f"{path}: "):
+        rows = converted(documents.read_one(text), _File).nodes
         shapes = [shape for number, row in enumerate(rows) for shape in _expand(row, f"nodes[{number}]")]
         _refuse_duplicates([shape.name for shape in shapes])
         return shapes
@@ -219,7 +219,7 @@ def _expand(row: Object, place: str) -> list[NodeShape]:
 def check_shape(shape: NodeShape, place: str = "") -> None:
     """Reject a node that an API server would reject; FieldError names the field, its path below `place`."""
     for path, message in _shape_problems(shape):
-        raise FieldError(joined(place, path), message)
+        raise FieldError(join_path(place, path), message)
 
 
 def _shape_problems(shape: NodeShape) -> Iterator[tuple[str, str]]:

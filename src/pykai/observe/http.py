@@ -36,8 +36,8 @@ class HttpPage:
 
 
 Query = Mapping[str, str]
-Maker = Callable[[Query], HttpPage | Awaitable[HttpPage]]
-Pages = Mapping[str, Maker]
+PageHandler = Callable[[Query], HttpPage | Awaitable[HttpPage]]
+Pages = Mapping[str, PageHandler]
 
 
 class AddressError(ValueError):
@@ -54,12 +54,12 @@ def address_of(text: str) -> tuple[str | None, int] | None:
     return host.strip("[]") or None, int(port)
 
 
-def metrics_page(*sources: Callable[[], bytes]) -> Maker:
+def metrics_page(*sources: Callable[[], bytes]) -> PageHandler:
     """The page of the concatenated metrics of these sources."""
     return lambda query: HttpPage(b"".join(source() for source in sources), METRICS_TYPE)
 
 
-def health_pages(problems: Callable[[], Sequence[str]]) -> dict[str, Maker]:
+def health_pages(problems: Callable[[], Sequence[str]]) -> dict[str, PageHandler]:
     """The pages `/healthz` and `/readyz`; `problems` returns why the component is not ready."""
 
     def ready(query: Query) -> HttpPage:
@@ -75,16 +75,16 @@ async def serving(address: str, pages: Pages) -> AsyncIterator[int | None]:
 
     Raises AddressError for an invalid address and OSError if it is in use.
     """
-    where = address_of(address)
-    if where is None:
+    listen = address_of(address)
+    if listen is None:
         yield None
         return
     app = web.Application()
-    app.add_routes([web.get(path, _handler(maker)) for path, maker in pages.items()])
+    app.add_routes([web.get(path, _route_handler(handler)) for path, handler in pages.items()])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, *where).start()
+        await web.TCPSite(runner, *listen).start()
         port = int(runner.addresses[0][1])
         log.info("serving", address=address, port=port, paths=sorted(pages))
         yield port
@@ -92,9 +92,9 @@ async def serving(address: str, pages: Pages) -> AsyncIterator[int | None]:
         await runner.cleanup()
 
 
-def _handler(maker: Maker) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _route_handler(handler: PageHandler) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(request: web.Request) -> web.Response:
-        page = maker(request.query)
+        page = handler(request.query)
         if inspect.isawaitable(page):
             page = await page
         return web.Response(body=page.body, status=page.status, headers={"Content-Type": page.content_type})

@@ -27,20 +27,20 @@ def set_up(verbosity: int = DEFAULT_VERBOSITY, as_json: bool = False, stream: Te
     structlog.configure(
         processors=[*_processors(as_json), _renderer(as_json, target)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda name="": _Voice(target, name),
+        logger_factory=lambda name="": _ComponentLogger(target, name),
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(level=max(level, logging.WARNING), handlers=[_Library()], force=True)
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[_LibraryHandler()], force=True)
 
 
 def collect_errors() -> list[str]:
     """Configure logging to drop all lines but collect errors in the returned list."""
-    found: list[str] = []
+    errors: list[str] = []
 
     def keep(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
         error = event.pop("exc_info", None)
-        facts = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
-        found.append(" ".join(filter(None, (str(event["event"]), facts, repr(error) if error else ""))))
+        fields = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
+        errors.append(" ".join(filter(None, (str(event["event"]), fields, repr(error) if error else ""))))
         raise structlog.DropEvent
 
     structlog.configure(
@@ -48,10 +48,10 @@ def collect_errors() -> list[str]:
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         cache_logger_on_first_use=False,
     )
-    return found
+    return errors
 
 
-class _Voice(structlog.PrintLogger):
+class _ComponentLogger(structlog.PrintLogger):
     """The logger of a component; `name`: the component."""
 
     def __init__(self, target: TextIO, name: str) -> None:
@@ -59,7 +59,7 @@ class _Voice(structlog.PrintLogger):
         self.name = name
 
 
-class _Library(logging.Handler):
+class _LibraryHandler(logging.Handler):
     """Handler for log records of libraries."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -77,7 +77,7 @@ def level_of(verbosity: int) -> int:
 def _processors(as_json: bool) -> list[Processor]:
     stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
     context = structlog.contextvars.merge_contextvars
-    shared: list[Processor] = [context, _component, structlog.processors.add_log_level, stamp]
+    shared: list[Processor] = [context, _add_component, structlog.processors.add_log_level, stamp]
     return [*shared, _capital_level, structlog.processors.format_exc_info] if as_json else shared
 
 
@@ -92,8 +92,8 @@ def _renderer(as_json: bool, target: TextIO) -> Processor:
     )
 
 
-def _component(voice: WrappedLogger, _: str, event: EventDict) -> EventDict:
-    name = getattr(voice, "name", "")
+def _add_component(logger: WrappedLogger, _: str, event: EventDict) -> EventDict:
+    name = getattr(logger, "name", "")
     return {"component": name, **event} if name and "component" not in event else event
 
 

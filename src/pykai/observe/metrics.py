@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-_SUFFIX = "_total"
+_COUNTER_SUFFIX = "_total"
 
 
 class MetricKind(Enum):
@@ -44,7 +44,7 @@ def doubling(first: float, count: int) -> tuple[float, ...]:
 
 _G, _C, _H = MetricKind.GAUGE, MetricKind.COUNTER, MetricKind.HISTOGRAM
 _QUEUE = ("queue_name", "queue_metadata_name", "queue_display_name")
-_LATENCY = doubling(5.0, 10)
+_LATENCY_BUCKETS = doubling(5.0, 10)
 
 SCHEDULER: tuple[Metric, ...] = (
     Metric(
@@ -66,13 +66,13 @@ SCHEDULER: tuple[Metric, ...] = (
         "task_scheduling_latency_milliseconds",
         _H,
         "Task scheduling latency in milliseconds (pod creation to bind decision)",
-        buckets=_LATENCY,
+        buckets=_LATENCY_BUCKETS,
     ),
     Metric(
         "task_bind_latency_milliseconds",
         _H,
         "Task bind latency in milliseconds (creation of the BindRequest)",
-        buckets=_LATENCY,
+        buckets=_LATENCY_BUCKETS,
     ),
     Metric("podgroups_scheduled_by_action", _C, "Count of podgroups scheduled per action", ("action",)),
     Metric("podgroups_acted_on_by_action", _C, "Count of podgroups tried per action", ("action",)),
@@ -190,15 +190,15 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._rows = {row.name: row for row in rows}
         self._namespace = namespace
-        self._series: dict[str, Any] = {name: self._made(row) for name, row in self._rows.items()}
+        self._series: dict[str, Any] = {name: self._register(row) for name, row in self._rows.items()}
         self._labelled: dict[tuple[Any, ...], Any] = {}
 
-    def _made(self, row: Metric) -> Counter | Gauge | Histogram:
+    def _register(self, row: Metric) -> Counter | Gauge | Histogram:
         shared: dict[str, Any] = {"namespace": self._namespace, "registry": self._registry}
         if row.kind is MetricKind.HISTOGRAM:
             return Histogram(row.name, row.help, row.labels, buckets=row.buckets, **shared)
-        made = Counter if row.kind is MetricKind.COUNTER else Gauge
-        return made(row.name, row.help, row.labels, **shared)
+        metric_class = Counter if row.kind is MetricKind.COUNTER else Gauge
+        return metric_class(row.name, row.help, row.labels, **shared)
 
     def add_process(self) -> None:
         """Also expose the metrics of PROCESS."""
@@ -206,15 +206,15 @@ class Metrics:
 
     def put(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
         """Set a gauge."""
-        self._of(name, labels).set(value)
+        self._series_of(name, labels).set(value)
 
     def add(self, name: str, by: float = 1.0, labels: Mapping[str, str] | None = None) -> None:
         """Increment a counter."""
-        self._of(name, labels).inc(by)
+        self._series_of(name, labels).inc(by)
 
     def observe(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
         """Observe a value in a histogram."""
-        self._of(name, labels).observe(value)
+        self._series_of(name, labels).observe(value)
 
     def reset(self, *names: str) -> None:
         """Remove every labelled series of these metrics."""
@@ -226,8 +226,8 @@ class Metrics:
         """Remove the series of these metrics whose labels are none of the given ones."""
         kept = {tuple(each.items()) for each in labels}
         for key in [key for key in self._labelled if key[0] in names and key[1:] not in kept]:
-            name, *said = key
-            self._series[name].remove(*(dict(said)[label] for label in self._rows[name].labels))
+            name, *items = key
+            self._series[name].remove(*(dict(items)[label] for label in self._rows[name].labels))
             del self._labelled[key]
 
     def prune(self, name: str, exists: Callable[[Mapping[str, str]], bool]) -> None:
@@ -239,14 +239,14 @@ class Metrics:
 
     def text(self) -> bytes:
         """All metrics in the text format of Prometheus."""
-        shown = generate_latest(self._registry).decode()
+        exposition = generate_latest(self._registry).decode()
         for row in self._rows.values():
-            if row.kind is MetricKind.COUNTER and not row.name.endswith(_SUFFIX):
+            if row.kind is MetricKind.COUNTER and not row.name.endswith(_COUNTER_SUFFIX):
                 full = f"{self._namespace}_{row.name}" if self._namespace else row.name
-                shown = shown.replace(f"{full}{_SUFFIX}", full)
-        return shown.encode()
+                exposition = exposition.replace(f"{full}{_COUNTER_SUFFIX}", full)
+        return exposition.encode()
 
-    def _of(self, name: str, labels: Mapping[str, str] | None) -> Any:
+    def _series_of(self, name: str, labels: Mapping[str, str] | None) -> Any:
         if not labels:
             return self._series[name]
         key = (name, *labels.items())
@@ -256,17 +256,17 @@ class Metrics:
         return series
 
 
-_WAITED = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
-_WORKED = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
+_QUEUE_SECONDS = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
+_WORK_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 
 CONTROLLERS: tuple[Metric, ...] = (
     Metric("workqueue_depth", _G, "Keys that wait for a worker", ("name",)),
-    Metric("workqueue_queue_duration_seconds", _H, "How long keys wait for a worker", ("name",), _WAITED),
-    Metric("workqueue_work_duration_seconds", _H, "How long runs take", ("name",), _WORKED),
+    Metric("workqueue_queue_duration_seconds", _H, "How long keys wait for a worker", ("name",), _QUEUE_SECONDS),
+    Metric("workqueue_work_duration_seconds", _H, "How long runs take", ("name",), _WORK_SECONDS),
     Metric("controller_runtime_active_workers", _G, "Runs under way", ("controller",)),
     Metric("controller_runtime_reconcile_total", _C, "Runs by result", ("controller", "result")),
     Metric("controller_runtime_reconcile_errors_total", _C, "Runs that failed", ("controller",)),
-    Metric("controller_runtime_reconcile_time_seconds", _H, "How long runs take", ("controller",), _WORKED),
+    Metric("controller_runtime_reconcile_time_seconds", _H, "How long runs take", ("controller",), _WORK_SECONDS),
 )
 """The metrics of reconcile loops, with controller-runtime's names."""
 

@@ -31,7 +31,7 @@ class Column:
 
 def table(title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[RenderableType]]) -> Table:
     """A table with its title above."""
-    made = Table(
+    result = Table(
         title=title,
         title_justify="left",
         title_style="bold cyan",
@@ -42,15 +42,15 @@ def table(title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[R
         pad_edge=False,
     )
     for column in (Column(c) if isinstance(c, str) else c for c in columns):
-        made.add_column(
+        result.add_column(
             column.title,
             justify="right" if column.right else "left",
             overflow="fold",
             no_wrap=column.right or column.drawn,
         )
     for row in rows:
-        made.add_row(*row)
-    return made
+        result.add_row(*row)
+    return result
 
 
 def first(rows: Sequence[Sequence[RenderableType]], most: int) -> list[Sequence[RenderableType]]:
@@ -63,9 +63,9 @@ def first(rows: Sequence[Sequence[RenderableType]], most: int) -> list[Sequence[
 
 def console() -> Console:
     """The console of standard output: as wide as the terminal, else as COLUMNS says, else of a fixed width."""
-    made = Console(highlight=False)
-    if made.is_terminal or os.environ.get("COLUMNS", "").isdigit():
-        return made
+    result = Console(highlight=False)
+    if result.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return result
     return Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
 
 
@@ -91,17 +91,17 @@ Row = tuple[RenderableType, ...]
 def plan_tables(plan: Plan, most: int) -> Iterator[Table]:
     """The tables of a plan that have rows, each with at most `most` rows."""
     moved = {each.pod for each in plan.evictions if each.moves_to}
-    promised = [(object_title(each.pod), each.node) for each in plan.nominations if each.pod not in moved]
-    waits = _waits(plan.verdicts)
+    nominated = [(object_title(each.pod), each.node) for each in plan.nominations if each.pod not in moved]
+    waiting = _waiting_rows(plan.verdicts)
     sections: list[tuple[str, list[Column | str], list[Row]]] = [
-        ("Bound", ["pod", "node", "GPUs"], [_bind(bind) for bind in plan.binds]),
-        ("Evicted", ["pod", "action", "for", "why"], [_eviction(e) for e in plan.evictions]),
-        ("Pipelined", ["pod", "waits for node"], list(promised)),
-        ("Left pending", ["workload", Column("pods", right=True), "why"], waits),
+        ("Bound", ["pod", "node", "GPUs"], [_bind_row(bind) for bind in plan.binds]),
+        ("Evicted", ["pod", "action", "for", "why"], [_eviction_row(e) for e in plan.evictions]),
+        ("Pipelined", ["pod", "waits for node"], list(nominated)),
+        ("Left pending", ["workload", Column("pods", right=True), "why"], waiting),
     ]
     for heading, columns, rows in sections:
         if rows:
-            number = len(plan.verdicts) if rows is waits else len(rows)
+            number = len(plan.verdicts) if rows is waiting else len(rows)
             yield table(f"{heading}: {number}", columns, first(rows, most))
 
 
@@ -119,36 +119,36 @@ def gpus(bind: Bind) -> str:
     return f"{bind.devices} x {bind.portion:g}" if bind.devices > 1 else f"{bind.portion:g}"
 
 
-def _bind(bind: Bind) -> Row:
+def _bind_row(bind: Bind) -> Row:
     return object_title(bind.pod), bind.node, gpus(bind)
 
 
-def _eviction(eviction: Evict) -> Row:
+def _eviction_row(eviction: Evict) -> Row:
     moves = f" (moves to {eviction.moves_to})" if eviction.moves_to else ""
     pod = object_title(eviction.pod)
     return pod, eviction.action, object_title(eviction.evictor), eviction_reason(eviction.message, pod) + moves
 
 
-def _waits(verdicts: tuple[Verdict, ...]) -> list[Row]:
+def _waiting_rows(verdicts: tuple[Verdict, ...]) -> list[Row]:
     """A row per reason: the first workload that waits for it, and the number of the others."""
-    alike: dict[tuple[str, str], list[Verdict]] = {}
+    groups: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts:
         token, text = shared_reason(verdict)
-        alike.setdefault((token, without_figures(text)), []).append(verdict)
+        groups.setdefault((token, without_figures(text)), []).append(verdict)
     return [
         (
-            object_title(some[0].gang) + (f" and {len(some) - 1} more" if len(some) > 1 else ""),
-            str(sum(len(verdict.pods) for verdict in some)),
-            _why(some),
+            object_title(group[0].gang) + (f" and {len(group) - 1} more" if len(group) > 1 else ""),
+            str(sum(len(verdict.pods) for verdict in group)),
+            _common_reason(group),
         )
-        for some in alike.values()
+        for group in groups.values()
     ]
 
 
-def _why(alike: Sequence[Verdict]) -> str:
+def _common_reason(verdicts: Sequence[Verdict]) -> str:
     """The reason of the first workload; with its amounts if it is the only one."""
-    token, text = shared_reason(alike[0])
-    dominant = alike[0].dominant
-    if len(alike) == 1 and dominant is not None:
+    token, text = shared_reason(verdicts[0])
+    dominant = verdicts[0].dominant
+    if len(verdicts) == 1 and dominant is not None:
         text = reason_line(dominant.message)
     return text if not token or text.startswith(f"{token}:") else f"{token}: {text}"

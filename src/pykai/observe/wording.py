@@ -13,7 +13,7 @@ from pykai.model.snapshot import Snapshot
 
 AT_FAIR_SHARE_TEXT = " Queue {} is at its fair share and may not reclaim from other queues."
 NOT_FEASIBLE = "no node is feasible"
-_STANDING = re.compile(r"(\S+) uses <GPU: ([^,]+),.*? quota of <GPU: ([^,]+),.*? fair-share of <GPU: ([^,]+),")
+_QUEUE_USE = re.compile(r"(\S+) uses <GPU: ([^,]+),.*? quota of <GPU: ([^,]+),.*? fair-share of <GPU: ([^,]+),")
 _BY_PRIORITY = re.compile(r"was preempted by higher priority workload \S+")
 _SHORTAGE = "enough"
 """Occurs in every reason of a node that lacks a resource."""
@@ -62,7 +62,7 @@ def eviction_reason(message: str, pod: str) -> str:
     """Why a pod is evicted, without the names of the pod (`namespace/name`) and the evictor; for a reclaim, the use and
     fair share of the pod's queue."""
     text = line(message)
-    if found := _STANDING.search(text):
+    if found := _QUEUE_USE.search(text):
         queue, used, quota, fair = found.groups()
         return f"{queue} used {used} GPUs with a quota of {quota} and a fair share of {fair}"
     return _BY_PRIORITY.sub("its priority is lower", text.removeprefix(f"Pod {pod} "))

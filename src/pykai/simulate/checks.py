@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec import ValidationError, convert, json
 
 from pykai.cache.podgroups import SubGroupError, sub_group_tree
-from pykai.config.fields import Problem, Problems, amounts, labels, name, named, texts
+from pykai.config.fields import Problem, Problems, amounts, labels, located_error, name, texts
 from pykai.hollow.kubelet_settings import duration_span, seconds_span
 from pykai.kube.api import Fields, Object
 from pykai.objects import kinds, names
@@ -157,7 +157,7 @@ def shaped(obj: Object, shape: type[Any]) -> Problems:
     try:
         read(obj)
     except ValidationError as error:
-        problem = named(error, obj, read)
+        problem = located_error(error, obj, read)
         yield problem.path, problem.message
 
 

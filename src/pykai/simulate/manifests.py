@@ -101,7 +101,7 @@ def _read(path: Path, recursive: bool) -> list[Manifest]:
 
 def _text(file: Path) -> str:
     try:
-        return documents.text_of(file)
+        return documents.read_text(file)
     except FieldError as error:
         raise ManifestError(Origin(str(file)), "", error.message) from error
 
@@ -123,7 +123,7 @@ def parse(text: str, file: str) -> list[Manifest]:
     found: list[Manifest] = []
     number = 1
     try:
-        for document in documents.each(text):
+        for document in documents.read_all(text):
             if document is not None:
                 found.extend(_objects(document, Origin(file, number)))
             number += 1

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import ValidationError, convert
 
-from pykai.config.fields import Problems, amounts, is_label_name, named
+from pykai.config.fields import Problems, amounts, is_label_name, located_error
 from pykai.kube.api import Object
 from pykai.objects import names
 from pykai.objects.pod_template import Affinity, Container, PodClaim, Toleration
@@ -53,7 +53,7 @@ def _shape(found: Any, shape: Any, path: str) -> Problems:
     try:
         convert(found, shape)
     except ValidationError as error:
-        problem = named(error, found, lambda part: convert(part, shape), path)
+        problem = located_error(error, found, lambda part: convert(part, shape), path)
         yield problem.path, problem.message
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 
-from pykai.config.fields import FieldError, below, converted
+from pykai.config.fields import FieldError, converted, path_prefix
 from pykai.config.usage import read_usage_config
 from pykai.hollow.kubelet_settings import FOREVER
 from pykai.kube.api import Object
@@ -93,7 +93,7 @@ def read(text: str, file: str) -> Study:
     documents = manifests.parse(text, file)
     if len(documents) != 1:
         raise FieldError(file, f"expected one document, got {len(documents)}")
-    with below(f"{file}: "):
+    with path_prefix(f"{file}: "):
         study = converted(_in_our_case(documents[0].obj), Study)
         _check(study)
         return study

@@ -26,7 +26,7 @@ WRONG = [
 @pytest.mark.parametrize(("text", "message"), WRONG)
 def test_what_is_wrong_is_told_with_its_place(text: str, message: str) -> None:
     with pytest.raises(FieldError) as refused:
-        documents.only(text)
+        documents.read_one(text)
     assert str(refused.value).startswith(message)
 
 
@@ -41,17 +41,17 @@ READ: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("text", "expected"), READ)
 def test_what_is_read(text: str, expected: Any) -> None:
-    assert documents.only(text) == expected
+    assert documents.read_one(text) == expected
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     path = tmp_path / "latin.yaml"
     path.write_bytes(b"a: b\nc: \xe4\n")
     with pytest.raises(FieldError) as refused:
-        documents.text_of(path)
+        documents.read_text(path)
     assert str(refused.value) == f"{path}: cannot be read: line 2 is not UTF-8 text"
     with pytest.raises(FieldError) as refused:
-        documents.text_of(tmp_path)
+        documents.read_text(tmp_path)
     assert str(refused.value) == f"{tmp_path}: cannot be read: Is a directory"
 
 
@@ -72,18 +72,18 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 def test_a_small_text_cannot_become_a_large_document(text: str, problem: str) -> None:
     with pytest.raises(FieldError, match=problem):
-        list(documents.each(text))
+        list(documents.read_all(text))
 
 
 def test_depth_counts_and_not_brackets() -> None:
     text = "text: '" + "[" * 500 + "'\nlist: " + "[" * 150 + "]" * 150
-    found = documents.only(text)
+    found = documents.read_one(text)
     assert isinstance(found, dict)
     assert found["text"] == "[" * 500
 
 
 def test_aliases_may_be_used() -> None:
-    assert documents.only("a: &a {x: 1}\nb: *a\nc: [*a, *a]") == {"a": {"x": 1}, "b": {"x": 1}, "c": [{"x": 1}] * 2}
+    assert documents.read_one("a: &a {x: 1}\nb: *a\nc: [*a, *a]") == {"a": {"x": 1}, "b": {"x": 1}, "c": [{"x": 1}] * 2}
 
 
 def test_a_file_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,4 +91,4 @@ def test_a_file_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file.write_text("a: 1" * 10)
     monkeypatch.setattr(documents, "MAX_BYTES", 20)
     with pytest.raises(FieldError, match="it is larger than 0 MiB"):
-        documents.text_of(file)
+        documents.read_text(file)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Meta, Struct
 
-from pykai.config.fields import FieldError, below, converted
+from pykai.config.fields import FieldError, converted, path_prefix
 
 
 class Leaf(Struct, forbid_unknown_fields=True):
@@ -51,6 +51,6 @@ def test_what_is_wrong_is_named_down_to_the_key(document: Any, path: str, messag
     ],
 )
 def test_the_place_is_told_with_what_is_wrong_below_it(place: str, path: str, expected: str) -> None:
-    with pytest.raises(FieldError) as refused, below(place):
+    with pytest.raises(FieldError) as refused, path_prefix(place):
         raise FieldError(path, "no")
     assert str(refused.value) == expected
