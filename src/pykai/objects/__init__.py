@@ -1,1 +1,1 @@
-"""Kubernetes objects as msgspec structs (only the fields we read), quantities, names of labels and annotations."""
+"""Kubernetes objects as msgspec structs with the fields pykai reads; quantities; names of labels and annotations."""

@@ -1,8 +1,8 @@
-"""Config as its spec is declared: how the whole system is deployed, one part for every component.
+"""The spec of Config, which the operator deploys: one part per component.
 
-The operator decodes these structs after it has filled in the defaults of the schema, which is generated from the same
-notes (`schema.py`). A field that may be absent is None, or an empty value where the two mean the same. An image without
-repository and tag is the operator's own; `enabled` None leaves the choice to the operator.
+The operator applies the defaults of the schema, which `schema.py` generates from these structs, and then decodes them.
+An optional field is None if absent, or empty where absent and empty mean the same. Images default to the operator's
+repository and tag; `enabled` None lets the operator decide.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Labels = dict[str, str]
 
 
 class ConfigPart(Struct, rename="camel", frozen=True):
-    """What every part of a spec shares: immutable, camelCase on the wire."""
+    """Base of all parts of the spec: immutable, camelCase on the wire."""
 
 
 def _port(default: int) -> dict[str, Any]:
@@ -391,7 +391,7 @@ class NodeScaleAdjusterSpec(ConfigPart):
 
     @property
     def replicas(self) -> int | None:
-        """As many as `global.replicaCount` says: there is no field for it."""
+        """None, which stands for `global.replicaCount`: the component has no field of its own."""
         return None
 
 
@@ -449,7 +449,7 @@ class NumaExporter(ConfigPart):
 
 
 class Config(ConfigPart):
-    """The spec of `kai-config`; `shared` is its part `global`."""
+    """The spec of `kai-config`; `shared` is the field `global`."""
 
     namespace: Annotated[str, Doc("Where the components run.", default=names.SYSTEM_NAMESPACE)]
     pod_grouper: Annotated[PodGrouperSpec, Doc()]

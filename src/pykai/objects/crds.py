@@ -1,4 +1,4 @@
-"""The custom resource definitions: names, versions and printer columns; the structs of the kinds declare the fields."""
+"""The custom resource definitions: names, versions and printer columns; their schemas come from the kinds' structs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Queue, PodGroup, BindRequest and Topology, declared once.
+"""The custom resources Queue, PodGroup, BindRequest and Topology.
 
-The scheduler's cache decodes these structs, admission checks objects against them, and the chart's definitions and the
-reference pages are generated from them (`schema.py` explains the notes on fields). A new field is one line here and its
-use; then `make chart docs`.
+The scheduler's cache decodes these structs, admission validates objects against them, and the chart's CRDs and the
+reference pages are generated from them (see `schema.py` for `Doc`). After a change, run `make chart docs`.
 """
 
 from __future__ import annotations
@@ -391,7 +390,7 @@ class BindRequestSpec(Kind):
 
     @property
     def compute_mode(self) -> str:
-        """How the pods of these groups share processors; a pod has one mode on all its devices."""
+        """The compute sharing mode, which is the same on all devices of a pod."""
         groups = self.selected_fractional_gpu_groups or ()
         return next((group.compute_sharing_mode for group in groups if group.compute_sharing_mode), names.TIME_SLICING)
 

@@ -1,12 +1,12 @@
-"""Objects of resource.k8s.io: one form inside, that of v1, whichever version a server speaks.
+"""Converts objects of resource.k8s.io between v1, the only form used inside, and the version a server has.
 
 | | v1, v1beta2 | v1beta1 |
 |---|---|---|
 | a plain request of a claim | fields below `exactly` | fields in the request itself |
 | a device of a slice | fields in the device itself | fields below `basic` |
 
-A request with `firstAvailable`, a claim's status and device classes look the same in all of them. The form is
-detected from the object, not from its version: objects from lists and files carry none.
+Requests with `firstAvailable`, the status of claims, and device classes are the same in all versions. The form is
+detected from the object's fields, because items of lists and files carry no version.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _Change = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def claim_spec(spec: Spec) -> Spec:
-    """The spec of a ResourceClaim in v1 form; the same object if it is."""
+    """Convert the spec of a ResourceClaim to v1; returns the argument if it is v1."""
     return _with_requests(spec, _nested)
 
 
 def slice_spec(spec: Spec) -> Spec:
-    """The spec of a ResourceSlice in v1 form; the same object if it is."""
+    """Convert the spec of a ResourceSlice to v1; returns the argument if it is v1."""
     devices = spec.get("devices") or ()
     if not any("basic" in device for device in devices):
         return spec
@@ -35,7 +35,7 @@ def slice_spec(spec: Spec) -> Spec:
 
 
 def written(body: Spec, version: str) -> Spec:
-    """A new ResourceClaim in v1 form as a server of this version reads it."""
+    """Convert a ResourceClaim from v1 to the version of the server that creates it."""
     return {**body, "spec": _with_requests(body["spec"], _flat)} if version == "v1beta1" else body
 
 

@@ -1,11 +1,11 @@
 """GPU requests in pod annotations: parsing, validation, and the container that receives the devices.
 
-Admission refuses by these rules and the binder delivers by them, so they are written once, on plain annotations and
-container names: neither side has to share the other's pod object.
+Admission validates by these rules and the binder allocates by them. They work on plain annotations and container names,
+because the two use different pod types.
 
-Invariants: a request that passed `check` has exactly one of a portion (0 < p < 1 of each device) or an amount of
-memory (MiB of each device), on a whole number of devices; the names of one container's ConfigMaps are a function of
-the pod's prefix annotation and that container's place in the pod.
+Invariants: a request that passes `check` has either a portion (0 < p < 1 of each device) or an amount of memory (MiB of
+each device), on a whole number of devices; the names of a container's ConfigMaps depend only on the pod's prefix
+annotation and the container's index.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REGULAR_CONTAINER: Final = "RegularContainer"
 _MAX_UNSIGNED: Final = 2**64 - 1
 _SHOWN: Final = 64
 _WHOLE = re.compile(r"[0-9]+")
-# No two neighbouring parts of a pattern accept the same character: an annotation may be 256 KiB of digits.
+# No two adjacent parts of a pattern match the same character, against backtracking: annotations may have 256 KiB.
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+")
 _NOT_FINITE = re.compile(r"[+-]?inf(?:inity)?|nan", re.IGNORECASE)
@@ -56,7 +56,7 @@ _VOLUME_CHARACTERS = re.compile(r"[^a-z0-9-]+")
 
 @dataclass(frozen=True)
 class ContainerRef:
-    """One container of a pod by its place: `index` counts within init containers or within regular ones."""
+    """A container of a pod; `index` counts among the init containers or among the regular ones."""
 
     name: str
     index: int
@@ -64,13 +64,13 @@ class ContainerRef:
 
     @property
     def mark(self) -> str:
-        """How the container appears in names made for it: `0`, `1` ... or, for init containers, `i0`, `i1` ..."""
+        """The container's part of object names: `0`, `1` ... or, for init containers, `i0`, `i1` ..."""
         return f"i{self.index}" if self.init else str(self.index)
 
 
 @dataclass(frozen=True)
 class SharedGpuNames:
-    """The objects created for a container with a GPU share: two ConfigMaps and the pod's volume."""
+    """The names of the objects for a container with a GPU share: two ConfigMaps and a volume."""
 
     capabilities: str
     environment: str
@@ -78,14 +78,14 @@ class SharedGpuNames:
 
 
 def shares_gpu(annotations: Mapping[str, str]) -> bool:
-    """Whether the pod asks for part of a device, validly or not."""
+    """Whether the pod requests a fraction of a GPU, valid or not."""
     return requests_share(annotations) or requests_memory(annotations)
 
 
 def received_share(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Whether the binder gave the pod part of a device.
+    """Whether the binder allocated a fraction of a GPU to the pod.
 
-    It writes that as an annotation, which a user can remove; then the label of the device says it as well.
+    It writes an annotation; if a user removed that, the label with the device's GPU group shows it as well.
     """
     received = annotations.get(RECEIVED_RESOURCE_TYPE)
     if received is None:
@@ -94,18 +94,18 @@ def received_share(annotations: Mapping[str, str], labels: Mapping[str, str]) ->
 
 
 def requests_share(annotations: Mapping[str, str]) -> bool:
-    """Whether it does so by an annotation of the pod as a whole, which names no container."""
+    """Whether the pod requests a fraction by a pod-level annotation, which names no container."""
     return GPU_FRACTION in annotations or GPU_MEMORY in annotations
 
 
 def portion(text: str) -> float | None:
-    """The portion of a device written in a `gpu-fraction` annotation; None when the text is not a portion."""
+    """Parse a `gpu-fraction` annotation; None if it is not a portion between 0 and 1."""
     value = float(text) if _DECIMAL.fullmatch(text) else None
     return value if value is not None and 0 < value < 1 else None
 
 
 def positive_count(text: str) -> int | None:
-    """A whole number of at least 1 that fits 64 bits (MiB of memory, number of devices); None for anything else."""
+    """Parse a positive 64-bit integer (MiB of memory, number of devices); None if the text is none."""
     digits = text.lstrip("0")
     if not _WHOLE.fullmatch(text) or not digits or len(digits) > len(str(_MAX_UNSIGNED)):
         return None
@@ -113,9 +113,9 @@ def positive_count(text: str) -> int | None:
 
 
 def check(annotations: Mapping[str, str], whole_gpu_limit: bool) -> None:
-    """Refuse a GPU request that contradicts itself or holds no valid amount; the first broken rule is raised.
+    """Raise GpuRequestError for conflicting annotations or an invalid amount.
 
-    `whole_gpu_limit`: some container or init container of the pod has a limit on whole GPUs.
+    `whole_gpu_limit`: a container or init container of the pod has a limit on whole GPUs.
     """
     _check_combination(annotations, whole_gpu_limit)
     _check_amounts(annotations)
@@ -172,7 +172,7 @@ def _check_portion(text: str) -> None:
 
 
 def _foreign_notation(text: str) -> bool:
-    """Whether the text is a number in range (or not comparable at all) in a notation Kubernetes does not read."""
+    """Whether the text is nan, or a portion in hexadecimal notation, which Kubernetes does not parse."""
     if _NOT_FINITE.fullmatch(text):
         return text.lower() == "nan"
     if not _HEXADECIMAL.fullmatch(text):
@@ -184,11 +184,11 @@ def _foreign_notation(text: str) -> bool:
 
 
 def fraction_container(annotations: Mapping[str, str], init_names: Sequence[str], names: Sequence[str]) -> ContainerRef:
-    """The one container that receives the pod's share; raises GpuRequestError when the annotations name none.
+    """The container that receives the pod's GPU share; GpuRequestError if it does not exist.
 
-    Annotations of containers (NvFractions) name it, else the annotation of the pod for this. By name, init containers
-    are searched before regular ones, unless the type annotation says which to search. Without a name it is the first
-    regular container or, when the type is InitContainer, the first init container.
+    It is named by container-level annotations (NvFractions), else by the pod-level annotation. The name is looked up
+    among init containers first, then regular ones, unless the type annotation selects one of the two. Without a name it
+    is the first regular container or, for type InitContainer, the first init container.
     """
     wanted = named_container(annotations) or annotations.get(GPU_FRACTION_CONTAINER)
     kind = annotations.get(GPU_FRACTION_CONTAINER_TYPE)
@@ -214,9 +214,9 @@ def _first_container(names: Sequence[str], init: bool) -> ContainerRef:
 
 
 def new_configmap_prefix(base: str, suffix: str, container: ContainerRef) -> str:
-    """The value of a pod's ConfigMap annotation: `base` (owner or pod name, may be empty), a suffix of 7 characters.
+    """The value of a pod's ConfigMap annotation from `base` (owner or pod name, may be empty) and a 7-character suffix.
 
-    `base` is cut so that every name made from the prefix still fits a DNS label.
+    `base` is truncated so that every name made from the prefix fits a DNS label.
     """
     room = _LABEL_LENGTH - (_SUFFIX_LENGTH + 6) - len(_MARK) - (len(str(container.index)) + 1) - 5
     kept = base[:room].rstrip(".-")
@@ -224,7 +224,7 @@ def new_configmap_prefix(base: str, suffix: str, container: ContainerRef) -> str
 
 
 def check_configmap_prefix(prefix: str, container: ContainerRef) -> None:
-    """Reject a user-supplied prefix annotation from which no valid ConfigMap and volume names can be made."""
+    """Raise GpuRequestError for a user-supplied prefix that would lead to invalid ConfigMap or volume names."""
     if not is_subdomain(prefix) or len(f"{prefix}-{container.mark}-evar") > _LABEL_LENGTH:
         raise GpuRequestError(
             f"{SHARED_GPU_CONFIGMAP} annotation value must be a lower-case DNS name of at most "
@@ -233,7 +233,7 @@ def check_configmap_prefix(prefix: str, container: ContainerRef) -> None:
 
 
 def shared_gpu_names(prefix: str, container: ContainerRef) -> SharedGpuNames:
-    """The names of what serves the container's share, from the pod's prefix annotation."""
+    """The names of the objects for the container's share, from the pod's prefix annotation."""
     capabilities = f"{prefix}-{container.mark}"
     volume = _VOLUME_CHARACTERS.sub("-", f"{capabilities}-vol".lower()).strip("-")
     return SharedGpuNames(capabilities, f"{capabilities}-evar", volume)

@@ -1,10 +1,9 @@
-"""The Kubernetes objects that components read, as msgspec structs: only the fields we read.
+"""The Kubernetes objects that components read, as msgspec structs with the fields pykai reads.
 
-Our own kinds are declared in `custom_resources.py`, from which their definitions are generated as well.
+Custom resources are declared in `custom_resources.py` and re-exported here.
 
-The parts of a pod's spec that only matter as a whole (containers, affinity, tolerations, volumes ...) stay
-`msgspec.Raw`: pods made from one template carry the same bytes, so the cache decodes them once per template
-(`objects.pod_template`) and ten thousand identical pods cost one parse.
+The template of a pod's spec (containers, affinity, tolerations, volumes ...) stays `msgspec.Raw`: pods of one template
+have the same bytes, so the cache decodes them once per template (`objects.pod_template`).
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class LabelSelector(Kind):
 
     @property
     def keys(self) -> set[str]:
-        """The labels it reads."""
+        """The label keys that the selector reads."""
         return {*self.match_labels, *(each.key for each in self.match_expressions)}
 
 
@@ -106,7 +105,7 @@ class SchedulingGroup(Kind):
 
 
 class PodSpec(Kind):
-    """The fields before `node_name` are the pod's template, read as a whole."""
+    """The fields before `node_name` form the pod's template, which is decoded separately."""
 
     containers: Raw = ABSENT
     init_containers: Raw = ABSENT
@@ -140,7 +139,7 @@ class PodStatus(Kind):
     conditions: list[Condition] | None = None
     resource_claim_statuses: list[ClaimStatus] | None = None
     container_statuses: Raw = ABSENT
-    """Kept only while the pod may be resized: they determine its charged requests (`objects.pod_resize`)."""
+    """Kept only while a resize may be in progress, when they determine the charged requests (`objects.pod_resize`)."""
     init_container_statuses: Raw = ABSENT
     observed_generation: int = 0
     resize: str = ""
@@ -161,7 +160,7 @@ class Pod(Kind):
 
 
 def _may_be_resized(pod: Pod) -> bool:
-    """Whether requests and allocation may differ: the status says so, or the newest spec is not observed yet."""
+    """Whether requests and allocation may differ: a resize is reported, or the kubelet has yet to observe the spec."""
     status = pod.status
     if status.resize or 0 < status.observed_generation < pod.metadata.generation:
         return True
@@ -202,7 +201,7 @@ class PodDisruptionBudgetStatus(Kind):
 
 
 class PodDisruptionBudget(Kind):
-    """`status` is None where no controller wrote one."""
+    """`status`: None until the disruption controller has written it."""
 
     metadata: Revised
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
@@ -322,5 +321,5 @@ class NodeResourceTopology(Kind):
 
 
 def decode(data: bytes | str, kind: type[Any]) -> Any:
-    """One object of the given kind from JSON; msgspec.ValidationError names the path of a wrong field."""
+    """Decode an object of this kind from JSON; msgspec.ValidationError names the path of an invalid field."""
     return json.decode(data, type=kind)

@@ -1,6 +1,6 @@
-"""Every label, annotation, resource and object name the system shares with its users, written once.
+"""The names of labels, annotations, resources, conditions and objects that are part of the API.
 
-Also which names objects may have (RFC 1123), and how any other text becomes one.
+Also validates object names (RFC 1123) and converts other text to them.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ SHARING_MODES: Final = (NON_MEMORY_ENFORCED, HAMI_CORE, NVFRACTIONS, SHARING_DIS
 TIME_SLICING: Final = "time-slicing"
 SM_SHARING: Final = "sm-sharing"
 COMPUTE_MODES: Final = (TIME_SLICING, SM_SHARING)
-"""How pods that share a device share its processors: a position is the number of the mode."""
+"""How pods that share a device share its multiprocessors; the index of a mode is its number in columns."""
 FRACTIONS_READY: Final = ("gpu-fractioning.nvidia.com/Ready", "gpu-sharing.nvidia.com/Ready")
-"""Node conditions that fractional GPUs may be scheduled there, the older name last."""
+"""Conditions of nodes that accept fractional GPUs (NvFractions), the older name last."""
 
 # Status roll-ups and scaling pods
 GPU_MEMORY_RESOURCE: Final = "run.ai/gpu.memory"
@@ -110,7 +110,7 @@ SEGMENT_SIZE: Final = "kai.scheduler/segment-size"
 SEGMENT_TOPOLOGY_REQUIRED: Final = "kai.scheduler/segment-topology-required-placement"
 SEGMENT_TOPOLOGY_PREFERRED: Final = "kai.scheduler/segment-topology-preferred-placement"
 
-# What hollow nodes do with a pod
+# Behaviour of pods on hollow nodes
 ARRIVES: Final = "pykai.io/arrives"
 RUN_SECONDS: Final = "pykai.io/run-seconds"
 STOP_SECONDS: Final = "pykai.io/stop-seconds"
@@ -149,7 +149,7 @@ SCHEDULER_APP: Final = "kai-scheduler"
 SHARD_LABEL: Final = "kai.scheduler/shard"
 FAKE_GPU_LABEL: Final = "run.ai/fake.gpu"
 
-# Leases by which replicas are elected; those of schedulers are named after scheduler and node pool
+# Leader election leases; those of schedulers are named after scheduler and node pool
 OPERATOR_LEASE: Final = "41fce092.run.ai"
 BINDER_LEASE: Final = "2ad35f9c.kai.scheduler"
 POD_GROUPER_LEASE: Final = "54dff599.kai.scheduler"
@@ -157,7 +157,7 @@ POD_GROUP_CONTROLLER_LEASE: Final = "o1x22tjj.kai.scheduler"
 QUEUE_CONTROLLER_LEASE: Final = "ov3xj497.kai.scheduler"
 NODE_SCALE_ADJUSTER_LEASE: Final = "7n7h49uc.kai.scheduler"
 
-# What users write on pods and workloads, and what only components write there
+# Labels and annotations that users set on pods and workloads, and those that only components write
 USER_LABELS: Final = (
     *(QUEUE_LABEL, LEGACY_QUEUE_LABEL, NODE_POOL_LABEL, SUBGROUP_LABEL, TASK_PRIORITY_LABEL, PREEMPTIBILITY_LABEL),
     *(PRIORITY_CLASS_LABEL, PROJECT_LABEL, USER_LABEL, BACKGROUND_LABEL),
@@ -174,9 +174,9 @@ WRITTEN_NAMES: Final = frozenset(
     {SHARED_GPU_CONFIGMAP, GPU_GROUP_LABEL, NUMA_PREDICTED, NUMA_OBSERVED, TOP_OWNER_METADATA, RESERVED_GPU_INDEX}
 )
 PRIORITY_CLASSES: Final = ("train", "build-preemptible", "build", "inference")
-"""Priority classes of every installation."""
+"""The priority classes that the chart creates."""
 OWN_PREFIXES: Final = ("kai", "runai", "run.ai", "gpu-", "gpu_", "pod-group", "priorityClass", "priority-class")
-"""How labels and annotations begin that may be meant for us."""
+"""Prefixes of labels and annotations that may be misspelled ones of ours."""
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LENGTH = 253
@@ -187,7 +187,7 @@ def is_subdomain(text: str) -> bool:
 
 
 def object_name(text: str) -> str:
-    """The text where it can be a name, else what is left of it and a sum of all: different texts, different names."""
+    """The text if it is a valid object name, else its valid part and a hash: different texts give different names."""
     if is_subdomain(text):
         return text
     readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:200].strip("-")

@@ -1,12 +1,12 @@
-"""NvFractions: shares of a GPU by annotations of containers, `nvidia.com/container.<container>.<suffix>`.
+"""NvFractions: GPU shares by container-level annotations, `nvidia.com/container.<container>.<suffix>`.
 
-    gpu-memory.request   memory of each device, what is scheduled and charged; the limit where it is absent
+    gpu-memory.request   scheduled and charged memory of each device; the limit if absent
     gpu-memory.limit     memory that the container may use, at least the request
     gpu-compute.mode     time-slicing (default) or sm-sharing; pods of different modes never share a device
-    gpus.devices         the devices, written by the binder alone
+    gpus.devices         the devices, written by the binder only
 
-A fraction of a device has its limit in `kai.scheduler/container.<container>.gpu-memory.portion.limit`. Admission
-rejects by these rules; scheduler and binder ignore malformed annotations.
+The limit of a fraction is in `kai.scheduler/container.<container>.gpu-memory.portion.limit`. Admission rejects
+malformed annotations; scheduler and binder ignore them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GpuRequestError(ValueError):
 
 @dataclass(frozen=True)
 class ContainerShare:
-    """The annotations of one container; amounts are bytes of each device, None where they are absent."""
+    """The annotations of one container; amounts in bytes of each device, None if absent."""
 
     request: Fraction | None = None
     limit: Fraction | None = None
@@ -55,17 +55,17 @@ class ContainerShare:
 
 
 def key(container: str, suffix: str) -> str:
-    """The annotation of a container."""
+    """The annotation key of a container."""
     return f"{NVFRACTIONS_PREFIX}{container}.{suffix}"
 
 
 def portion_limit_key(container: str) -> str:
-    """The annotation with the limit of a container's fraction."""
+    """The annotation key of the limit of a container's fraction."""
     return f"{PORTION_LIMIT_PREFIX}{container}.{PORTION_LIMIT}"
 
 
 def split(annotation: str) -> tuple[str, str]:
-    """Container and suffix of an annotation with our prefix; GpuRequestError if it is none of the four."""
+    """Split an annotation key with the NvFractions prefix into container and suffix; GpuRequestError if unknown."""
     rest = annotation.removeprefix(NVFRACTIONS_PREFIX)
     for suffix in SUFFIXES:
         container = rest.removesuffix(f".{suffix}")
@@ -75,17 +75,17 @@ def split(annotation: str) -> tuple[str, str]:
 
 
 def requests_memory(annotations: Mapping[str, str]) -> bool:
-    """Whether a container asks for memory of a GPU, validly or not."""
+    """Whether a container requests GPU memory, valid or not."""
     return any(name.startswith(NVFRACTIONS_PREFIX) and name.endswith(_ASKING) for name in annotations)
 
 
 def is_class_annotation(annotation: str) -> bool:
-    """Whether an annotation of this family can change what the scheduler does with its pod."""
+    """Whether the annotation belongs to a pod's equivalence class: it affects scheduling."""
     return annotation.startswith(NVFRACTIONS_PREFIX) and annotation.endswith((*_ASKING, f".{COMPUTE_MODE}"))
 
 
 def parse(annotations: Mapping[str, str]) -> dict[str, ContainerShare]:
-    """The request of each container, by name; GpuRequestError names the first annotation that is wrong."""
+    """Parse the requests by container; GpuRequestError names the first invalid annotation."""
     found: dict[str, dict[str, Fraction | str]] = {}
     for name in sorted(each for each in annotations if each.startswith(NVFRACTIONS_PREFIX)):
         container, suffix = split(name)
@@ -115,7 +115,7 @@ def _memory(annotation: str, text: str) -> Fraction:
 
 
 def quantity(text: str) -> Fraction | None:
-    """A quantity above 0 in base units; None for anything else."""
+    """Parse a positive quantity to base units; None if the text is none."""
     try:
         value = parse_quantity(text)
     except QuantityError:
@@ -131,9 +131,10 @@ def _mode(text: str) -> str:
 
 # ---------------------------------------------------------------------------------------------- of admitted pods
 def memory_mib(annotations: Mapping[str, str]) -> int:
-    """MiB of each device that a pod asks for, whole ones, rounded up; 0 where it asks by no annotation of a container.
+    """The GPU memory that a pod requests by container-level annotations, in MiB of each device, rounded up; else 0.
 
-    A fraction goes before: the binder writes what it amounts to on the node, and the charge stays what it was.
+    A `gpu-fraction` takes precedence: for such a pod the binder itself writes these annotations, and the fraction stays
+    the charged amount.
     """
     if GPU_FRACTION in annotations:
         return 0
@@ -146,7 +147,7 @@ def memory_mib(annotations: Mapping[str, str]) -> int:
 
 
 def compute_mode(annotations: Mapping[str, str] | None) -> str:
-    """The compute sharing mode of a pod; a reservation pod has the mode of the sharing pods."""
+    """The compute sharing mode of a pod; a reservation pod carries that of the pods that share its device."""
     for text in _values(annotations or {}, COMPUTE_MODE):
         if text in COMPUTE_MODES:
             return text
@@ -161,7 +162,7 @@ def _values(annotations: Mapping[str, str], suffix: str) -> Iterator[str]:
 
 
 def named_container(annotations: Mapping[str, str]) -> str:
-    """The container that the annotations speak of, the first by name; empty where they speak of none."""
+    """The container that the annotations name, the first by name; empty if there is none."""
     for name in sorted(annotations):
         if name.startswith(NVFRACTIONS_PREFIX):
             try:

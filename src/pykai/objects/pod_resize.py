@@ -1,12 +1,12 @@
-"""In-place resize: the charged requests of a container while they change.
+"""In-place pod resize: the requests that are charged for a container while its resources change.
 
-Per container and resource, before they are added up:
+Per container and resource, before summing:
 
     no resize, pending, deferred or in progress    the largest of spec, status.allocatedResources and status.resources
     infeasible                                      the larger of the two of the status
 
-So more counts from the moment it is asked for, and less only once the kubelet has enacted it. Pods carry their
-container statuses only while a resize may be under way (`kinds.Pod`).
+So an upsize counts from the request on, and a downsize only once the kubelet has actuated it. `kinds.Pod` keeps
+container statuses only while a resize may be in progress.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class ContainerStatus(Kind, frozen=True):
 
 
 def read_statuses(*lists: Raw) -> dict[str, ContainerStatus]:
-    """Container statuses by name."""
+    """Decode container statuses, by container name."""
     found = [json.decode(each, type=list[ContainerStatus] | None) or [] for each in lists if bytes(each)]
     return {status.name: status for statuses in found for status in statuses}
 
 
 def effective_requests(spec: ResourceList | None, status: ContainerStatus | None, infeasible: bool) -> ResourceList:
-    """The charged requests of a container; `spec` are its requests, `status` None where it has not started."""
+    """The charged requests of a container; `spec`: its requests; `status`: None before it has started."""
     asked = spec or {}
     reported = [] if status is None else [status.allocated_resources or {}]
     if status is not None and status.resources is not None:
@@ -61,8 +61,8 @@ def effective_requests(spec: ResourceList | None, status: ContainerStatus | None
 
 # ------------------------------------------------------------------------------------------------ pods as JSON has them
 def pod_requests(pod: Mapping[str, Any], *, actual: bool) -> dict[str, str]:
-    """The charged requests of a pod: the larger of what runs together and of what each init step needs, plus
-    overhead. `actual`: with what its status says about a resize; otherwise as the spec asks."""
+    """The charged requests of a pod: the larger of the running containers' sum and each init container's need, plus
+    overhead. `actual`: consider a resize in the status; otherwise only the spec."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     statuses = _statuses(status) if actual else {}
     infeasible = actual and is_infeasible(status)
@@ -87,14 +87,14 @@ def pod_requests(pod: Mapping[str, Any], *, actual: bool) -> dict[str, str]:
 
 
 def is_infeasible(status: Mapping[str, Any]) -> bool:
-    """Whether the kubelet said that it will never resize the pod as asked; that alone counts, for whichever change."""
+    """Whether the kubelet reports the resize as infeasible, which holds for all of its changes."""
     rows: Sequence[Mapping[str, Any]] = status.get("conditions") or ()
     said = [row.get("reason") for row in rows if row.get("type") == PENDING and row.get("status", "True") == "True"]
     return INFEASIBLE in said or status.get("resize") == INFEASIBLE
 
 
 def _requests(container: Mapping[str, Any]) -> ResourceList:
-    """Requests default to limits, as the API server fills them."""
+    """The requests of a container; they default to its limits, as in the API server."""
     resources = container.get("resources") or {}
     return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
 

@@ -1,8 +1,4 @@
-"""A pod's spec without what differs between copies of one template: decoded once per distinct template.
-
-`Requests` follow Kubernetes: the larger of what runs together (containers and native sidecars) and of what each
-ordinary init container needs on top of the sidecars declared before it, plus overhead.
-"""
+"""The part of a pod's spec that all pods of a template share, decoded once per distinct template."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ class Container(Kind):
 
 
 class ContainerImage(Kind):
-    """An image that a node has, as its status lists it."""
+    """A container image in the status of a node."""
 
     names: list[str] | None = None
     size_bytes: int = 0
@@ -99,7 +95,7 @@ class Affinity(Kind):
 
     @property
     def pod_terms(self) -> list[PodTerm]:
-        """All terms about other pods, required and preferred."""
+        """All terms of pod affinity and anti-affinity, required and preferred."""
         halves = [half for half in (self.pod_affinity, self.pod_anti_affinity) if half is not None]
         return [
             term for half in halves for term in (*half.required, *(each.pod_affinity_term for each in half.preferred))
@@ -128,7 +124,7 @@ class PodClaim(Kind):
 
 
 class PodTemplate(Struct, gc=False, frozen=True):
-    """The decoded parts of a pod spec that all copies of a template share."""
+    """The decoded template of a pod's spec."""
 
     containers: list[Container]
     init_containers: list[Container]
@@ -141,11 +137,11 @@ class PodTemplate(Struct, gc=False, frozen=True):
     gated: bool
     spread: list[SpreadConstraint] = []
     resources: Resources = Resources()
-    """Of the pod as a whole."""
+    """Pod-level resources."""
 
     @property
     def disks(self) -> list[dict[str, Any]]:
-        """Volumes that are disks named in the pod itself, not by a claim."""
+        """Inline volumes of disk types, which have no claim."""
         return [volume for volume in self.volumes if not DISKS.isdisjoint(volume)]
 
 
@@ -167,24 +163,24 @@ def _part(decoder: json.Decoder[Any], raw: Raw, empty: Any) -> Any:
 
 
 TEMPLATE_PARTS = PodSpec.__struct_fields__.index("node_name")
-"""The fields of a pod's spec before its node make up its template: equal parts mean equal templates."""
+"""The number of template fields of a pod's spec: those before `node_name`."""
 CONTAINER_PARTS = PodSpec.__struct_fields__.index("node_selector")
-"""Those of them that ask for amounts: the first ones."""
+"""The number of template fields that determine requests: those before `node_selector`."""
 
 
 def template_key(parts: Parts) -> bytes:
-    """The parts as one key, different where they are: no JSON text holds a NUL."""
+    """The raw fields joined to an unambiguous key: JSON contains no NUL."""
     return b"\0".join(parts)
 
 
 class ContainerAmounts(Struct, gc=False, frozen=True):
-    """The parts of a template that ask for amounts."""
+    """The parts of a template that determine requests."""
 
     containers: list[Container]
     init_containers: list[Container]
     overhead: dict[str, Amount]
     resources: Resources = Resources()
-    """Of the pod as a whole."""
+    """Pod-level resources."""
 
 
 def decode_containers(spec: PodSpec) -> ContainerAmounts:
@@ -197,13 +193,13 @@ def decode_containers(spec: PodSpec) -> ContainerAmounts:
 
 
 def decode_claims(spec: PodSpec) -> list[PodClaim]:
-    """The claims of a template alone."""
+    """Decode only the resource claims of a template."""
     found: list[PodClaim] = _part(_CLAIMS, spec.resource_claims, [])
     return found
 
 
 def decode_template(spec: PodSpec, known: ContainerAmounts | None = None) -> PodTemplate:
-    """`known`: its containers, where another template with the same ones was decoded before."""
+    """Decode a template; `known`: its containers, if another template with the same ones was decoded before."""
     decoded = known or decode_containers(spec)
     return PodTemplate(
         containers=decoded.containers,

@@ -1,13 +1,12 @@
-"""How a custom resource is declared: the msgspec struct that components decode is also its CRD.
+"""Generates CRDs from the msgspec structs that components decode.
 
-A field carries the sentence that `kubectl explain` shows, and the rules that the API server enforces, in its
-annotation:
+A field's annotation carries its description for `kubectl explain` and further keywords of its schema:
 
     quota: Annotated[float, Doc("The guaranteed amount. -1 is unlimited.")] = 0.0
 
-`Definition.manifest` makes the structural schema from the types and these notes. Decoding does not enforce the rules:
-an informer must be able to read whatever the API server stores. A field marked `ClassVar` belongs to the definition but
-is not decoded, because no component reads it.
+`Definition.manifest` generates the structural schema from types and annotations. Decoding does not validate against it:
+an informer must read whatever the API server stores. A `ClassVar` field is part of the CRD but not decoded, because no
+component reads it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ DURATION_RULES: Schema = {
         {"rule": f"self.matches(r'{DURATION_PATTERN}')", "message": "must be a duration such as 90s or 1h30m"}
     ],
 }
-"""A rule instead of a pattern: the API server shows its message, and of a pattern the regular expression."""
+"""A CEL rule instead of a pattern: its violation shows this message, that of a pattern the regular expression."""
 QUANTITY_RULES: Schema = {
     "pattern": QUANTITY_PATTERN,
     "anyOf": [{"type": "integer"}, {"type": "string"}],
@@ -49,7 +48,7 @@ _KIND = "The kind of this object."
 
 
 class Kind(Struct, rename="camel", gc=False, kw_only=True, omit_defaults=True, frozen=True):
-    """What every struct of an object shares: immutable, camelCase on the wire, unknown fields ignored."""
+    """Base of all structs of objects: immutable, camelCase on the wire, unknown fields ignored."""
 
 
 class OwnerReference(Kind):
@@ -84,11 +83,11 @@ class ObjectMeta(Kind):
 
 
 class Doc:
-    """A note on a field: its description and further keywords of its schema.
+    """The description of a field and further keywords of its schema.
 
-    `shape` describes the value where the decoded type says less; `words` fill the placeholders in descriptions and
-    defaults of the struct below; `required`: the object must have the field; `name`: how a field that is not decoded is
-    written. A rule that is None removes the keyword.
+    `shape`: the type for the schema if the decoded type is less specific; `words`: values of placeholders in the
+    descriptions and defaults of the struct below; `required`: whether the field is required; `name`: the wire name of a
+    field that is not decoded; `rules`: schema keywords; None removes a keyword.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ _KEYED: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys":
 
 
 def keyed_by_type(text: str) -> Doc:
-    """The note on a list with one entry per `type`."""
+    """The Doc of a list with one entry per `type`, such as conditions."""
     return Doc(text, **_KEYED)
 
 
@@ -131,7 +130,7 @@ class PrinterColumn:
     doc: str = ""
 
     def manifest(self) -> dict[str, Any]:
-        """The column as the definition writes it."""
+        """The column in the CRD."""
         row = {"name": self.name, "type": self.type, "jsonPath": self.path}
         return {**row, "description": self.doc} if self.doc else row
 
@@ -141,9 +140,9 @@ AGE = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
 
 @dataclass(frozen=True)
 class Definition:
-    """One kind with its only version; without `status_struct` it has no status subresource.
+    """A CRD with one version; without `status_struct` it has no status subresource.
 
-    Schemas are made when they are read for the first time: most components read none.
+    Schemas are generated on first use, because most components use none.
     """
 
     group: str
@@ -215,7 +214,7 @@ class Definition:
 
 
 def struct_schema(struct: type[Struct], words: Mapping[str, str] | None = None) -> Schema:
-    """The schema of an object from the notes on the fields of its struct; every field needs one."""
+    """The schema of a struct; every field needs a Doc."""
     names = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
     fields: dict[str, Schema] = {}
     required: list[str] = []
@@ -248,7 +247,7 @@ def _field_schema(hint: Any, words: Mapping[str, str]) -> Schema:
 
 
 def _unwrapped(hint: Any) -> tuple[Any, list[Doc]]:
-    """The type behind ClassVar, Annotated and `| None`, and the notes on the way, the outermost first."""
+    """The type inside ClassVar, Annotated and `| None`, and its Docs, the outermost first."""
     notes: list[Doc] = []
     while True:
         origin = get_origin(hint)

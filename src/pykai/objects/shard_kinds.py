@@ -1,6 +1,6 @@
-"""SchedulingShard as its spec is declared: one scheduler and the nodes it is responsible for.
+"""The spec of SchedulingShard: one scheduler and its node pool.
 
-`usage_db_config` and `scenario_search_budgets` are passed on to the scheduler as they were written.
+The operator passes `usage_db_config` and `scenario_search_budgets` to the scheduler unchanged.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""How Kubernetes objects write amounts and times: quantities, resource lists, durations and timestamps.
+"""Parses and renders quantities, resource lists, durations and timestamps as Kubernetes objects write them.
 
-A quantity ("500m", "16Gi", "2e3") is an exact rational amount; `amount` and `milli` give the floats that most callers
-want and cache them, because a cluster has thousands of objects and a few dozen distinct quantities. Sums of resource
-lists are exact down to a billionth of a unit, the finest a quantity can be, and the text of a sum depends only on the
-amount and on its family (binary suffixes where a part had one), not on the order of the parts: the same state always
-gives the same text.
+A quantity ("500m", "16Gi", "2e3") is an exact rational number; `amount` and `milli` return floats. All are cached,
+because a cluster has thousands of objects but few distinct quantities. Sums of resource lists are exact to a nano unit,
+the finest that a quantity can express. Their text depends only on the amount and on whether an addend has a binary
+suffix, not on the order of the addends.
 
-A duration ("1h30m", "250ms", "-2m") follows Go's syntax with units up to hours, as the API server reads it; some
-settings accept days and weeks as well and use `parse_long_duration`. Durations and timestamps are seconds.
+A duration ("1h30m", "250ms", "-2m") has Go's syntax with units up to hours, as in the API server; settings that accept
+days and weeks use `parse_long_duration`. Durations and timestamps are in seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class QuantityError(ValueError):
 
 @lru_cache(maxsize=65536, typed=True)
 def parse_quantity(text: str | int | float) -> Fraction:
-    """The exact amount in base units (cores, bytes, devices); refuses what the API server would refuse."""
+    """Parse a quantity to base units (cores, bytes, devices), exactly; QuantityError if the API server rejects it."""
     match = _FORM.fullmatch(str(text))
     if match is None:
         raise QuantityError(
@@ -52,9 +51,9 @@ def parse_quantity(text: str | int | float) -> Fraction:
 
 
 def _thousandths(text: str | int | float) -> int | None:
-    """A whole number of thousandths, exact, for the way nearly all quantities are written; None: it takes `parse`.
+    """The exact amount in thousandths, for the most common notations; None if it takes `parse_quantity`.
 
-    Where every pod has a request of its own, a rational number for each takes longer than anything else about it.
+    Avoids rational numbers, which are slow for clusters in which every pod has different requests.
     """
     match = _WHOLE.fullmatch(str(text))
     return None if match is None else int(match[1]) * _THOUSANDTHS[match[2]]
@@ -69,13 +68,13 @@ def amount(text: str | int | float) -> float:
 
 @lru_cache(maxsize=65536)
 def milli(text: str | int | float) -> float:
-    """The amount in thousandths, rounded up to a whole one, as the API server does."""
+    """The amount in thousandths, rounded up as in the API server."""
     exact = _thousandths(text)
     return float(-((-parse_quantity(text) * 1000) // 1)) if exact is None else float(exact)
 
 
 def render_quantity(value: float) -> str:
-    """A quantity for an amount: plain where it is whole, milli where it is not."""
+    """Render an amount: a whole number without suffix, any other in thousandths."""
     if value == int(value):
         return str(int(value))
     return f"{round(value * 1000)}m"
@@ -89,7 +88,7 @@ _NANOS = 10**9
 
 
 def sum_resources(lists: Iterable[ResourceList | None]) -> dict[str, str]:
-    """The sum by resource name, names in order; a resource that some list names stays, even at 0."""
+    """The sum by resource name, sorted; includes resources with amount 0."""
     sums: dict[str, int] = {}
     binary: set[str] = set()
     for resources in lists:
@@ -102,18 +101,18 @@ def sum_resources(lists: Iterable[ResourceList | None]) -> dict[str, str]:
 
 
 def canonical(value: Fraction) -> str:
-    """The shortest decimal quantity of an amount; what is finer than a nano unit is rounded up to one."""
+    """The shortest decimal quantity of an amount, rounded up to nano units."""
     return _text(math.ceil(value * _NANOS), False)
 
 
 @lru_cache(maxsize=65536)
 def _nanos(text: str | int | float) -> tuple[int, bool]:
-    """Billionths of a unit, rounded up, and whether the text has a binary suffix."""
+    """The amount in nano units, rounded up, and whether the text has a binary suffix."""
     return math.ceil(parse_quantity(text) * _NANOS), str(text).endswith("i")
 
 
 def _text(nanos: int, binary: bool) -> str:
-    """The amount in the largest unit in which it is whole; small amounts are decimal also in the binary family."""
+    """The amount with the largest suffix that leaves a whole number; below 1Ki the suffix is decimal in any case."""
     if binary and nanos % _NANOS == 0 and abs(nanos) >= 1024 * _NANOS:
         return _scaled(nanos // _NANOS, 1024, _BINARY_SUFFIXES)
     return _scaled(nanos, 1000, _DECIMAL_SUFFIXES)
@@ -149,13 +148,13 @@ class DurationError(ValueError):
 
 @lru_cache(maxsize=4096)
 def parse_duration(text: str) -> float:
-    """Seconds of a Go duration such as 1h30m, may be negative; raises DurationError (a ValueError)."""
+    """Parse a Go duration such as 1h30m, which may be negative, to seconds; raises DurationError."""
     return _seconds(text, _SECONDS)
 
 
 @lru_cache(maxsize=4096)
 def parse_long_duration(text: str) -> float:
-    """Seconds of a duration that may also count days and weeks, such as 5w4d12h; raises DurationError."""
+    """Parse a duration that may also have days and weeks, such as 5w4d12h, to seconds; raises DurationError."""
     return _seconds(text, _LONG_SECONDS)
 
 
@@ -180,7 +179,7 @@ def _seconds(text: str, units: Mapping[str, Fraction]) -> float:
 
 
 def render_duration(seconds: float) -> str:
-    """The duration as Go writes it: 1h30m0s, 45s, 250ms."""
+    """Render a duration as Go does: 1h30m0s, 45s, 250ms."""
     nanoseconds = round(abs(seconds) * 10**9)
     sign = "-" if seconds < 0 and nanoseconds else ""
     if nanoseconds < 10**9:
@@ -200,7 +199,7 @@ def _decimal(amount: int, unit: int) -> str:
 
 
 def parse_timestamp(text: str | None) -> float | None:
-    """The instant a timestamp names; None where there is none or it cannot be read."""
+    """Parse a timestamp to seconds since the epoch; None if it is absent or invalid."""
     if not text:
         return None
     try:
@@ -210,5 +209,5 @@ def parse_timestamp(text: str | None) -> float | None:
 
 
 def rfc3339(instant: float) -> str:
-    """The instant in UTC with whole seconds, as Kubernetes writes it."""
+    """Render a timestamp in UTC with whole seconds, as Kubernetes does."""
     return datetime.fromtimestamp(int(instant), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
