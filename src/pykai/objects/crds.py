@@ -10,7 +10,7 @@ from pykai.objects.schema import AGE, Definition, PrinterColumn
 _GPUS: Final = ".status.{}['nvidia\\.com/gpu']"
 _READY: Final = (
     PrinterColumn(
-        "Ready", '.status.conditions[?(@.type=="Ready")].status', doc="Whether everything runs as configured."
+        "Ready", '.status.conditions[?(@.type=="Ready")].status', doc="Whether everything is deployed as configured."
     ),
     AGE,
 )
@@ -21,8 +21,8 @@ QUEUE: Final = Definition(
     kind="Queue",
     plural="queues",
     namespaced=False,
-    doc="A queue: a team, project or department with a guaranteed share of the cluster, a limit, and a weight for what "
-    "is left over. Queues form a tree; workloads name a queue at the bottom of it.",
+    doc="A queue: a team, project or department with a quota, a limit, and a weight for resources over quota. Queues "
+    "form a tree; workloads name a leaf queue.",
     spec_struct=custom_resources.QueueSpec,
     status_struct=custom_resources.QueueStatus,
     columns=(
@@ -31,10 +31,14 @@ QUEUE: Final = Definition(
         PrinterColumn("Children", ".status.childQueues"),
         PrinterColumn("DisplayName", ".spec.displayName"),
         PrinterColumn("GPU-Quota", ".spec.resources.gpu.quota", "number", "The guaranteed GPUs; -1 is unlimited."),
-        PrinterColumn("GPU-Limit", ".spec.resources.gpu.limit", "number", "The most GPUs at a time; -1 is unlimited."),
-        PrinterColumn("GPU-Allocated", _GPUS.format("allocated"), doc="The GPUs that workloads hold, parts included."),
-        PrinterColumn("GPU-Fair-Share", _GPUS.format("fairShare"), doc="The GPUs that the queue may hold at present."),
-        PrinterColumn("GPU-Requested", _GPUS.format("requested"), doc="The GPUs that workloads ask for."),
+        PrinterColumn(
+            "GPU-Limit", ".spec.resources.gpu.limit", "number", "The maximum number of GPUs; -1 is unlimited."
+        ),
+        PrinterColumn(
+            "GPU-Allocated", _GPUS.format("allocated"), doc="The GPUs allocated to workloads, fractions included."
+        ),
+        PrinterColumn("GPU-Fair-Share", _GPUS.format("fairShare"), doc="The GPUs that the queue may currently hold."),
+        PrinterColumn("GPU-Requested", _GPUS.format("requested"), doc="The GPUs that workloads request."),
     ),
 )
 POD_GROUP: Final = Definition(
@@ -43,17 +47,17 @@ POD_GROUP: Final = Definition(
     kind="PodGroup",
     plural="podgroups",
     namespaced=True,
-    doc="A group of pods that are scheduled together. The pod grouper makes one for every workload; pods name it in "
-    "the annotation pod-group-name.",
+    doc="A gang: pods that are scheduled together. The pod grouper creates one for every workload; pods name it in the "
+    "annotation pod-group-name.",
     spec_struct=custom_resources.PodGroupSpec,
     status_struct=custom_resources.PodGroupStatus,
     short_names=("pg",),
     columns=(
-        PrinterColumn("Queue", ".spec.queue", doc="The queue whose share the pods use."),
+        PrinterColumn("Queue", ".spec.queue", doc="The queue that the pods are charged to."),
         PrinterColumn("Phase", ".status.phase", doc="Pending, Running, Succeeded or Failed."),
-        PrinterColumn("Running", ".status.running", "integer", "Pods that run."),
-        PrinterColumn("Minimum", ".status.minimum", "integer", "Pods that must be able to run before any starts."),
-        PrinterColumn("PriorityClass", ".spec.priorityClassName", doc="Decides the order within the queue."),
+        PrinterColumn("Running", ".status.running", "integer", "Running pods."),
+        PrinterColumn("Minimum", ".status.minimum", "integer", "Pods that must fit before any is bound."),
+        PrinterColumn("PriorityClass", ".spec.priorityClassName", doc="Determines the order within the queue."),
         AGE,
     ),
 )
@@ -63,14 +67,14 @@ BIND_REQUEST: Final = Definition(
     kind="BindRequest",
     plural="bindrequests",
     namespaced=True,
-    doc="The decision to run a pod on a node, written by the scheduler and carried out by the binder. "
-    "It has the name of its pod and goes with it.",
+    doc="A decision to bind a pod to a node, written by the scheduler and executed by the binder. "
+    "It has the name of its pod, which owns it.",
     spec_struct=custom_resources.BindRequestSpec,
     status_struct=custom_resources.BindRequestStatus,
     columns=(
         PrinterColumn("Node", ".spec.selectedNode", doc="The node the pod is bound to."),
-        PrinterColumn("Type", ".spec.receivedResourceType", doc="What kind of GPU share the pod gets."),
-        PrinterColumn("Phase", ".status.phase", doc="How far the binder got."),
+        PrinterColumn("Type", ".spec.receivedResourceType", doc="Which type of GPU resource the pod receives."),
+        PrinterColumn("Phase", ".status.phase", doc="Pending, Succeeded or Failed."),
         AGE,
     ),
 )
@@ -80,7 +84,7 @@ TOPOLOGY: Final = Definition(
     kind="Topology",
     plural="topologies",
     namespaced=False,
-    doc="How the nodes of the cluster are arranged, so that workloads can ask to run close together.",
+    doc="The topology of the cluster's nodes, such as zones and racks, which workloads refer to in constraints.",
     spec_struct=custom_resources.TopologySpec,
     spec_required=True,
 )
@@ -90,9 +94,9 @@ CONFIG: Final = Definition(
     kind="Config",
     plural="configs",
     namespaced=False,
-    doc="How the whole system is deployed and configured. Only the object named kai-config is used.",
+    doc="How the system is deployed and configured. Only the object named kai-config is used.",
     spec_struct=config_kinds.Config,
-    spec_doc="One part for every component.",
+    spec_doc="Global settings and those of each component.",
     status_struct=config_kinds.OperatorStatus,
     status_words={"what": "system"},
     columns=_READY,
@@ -103,7 +107,7 @@ SHARD: Final = Definition(
     kind="SchedulingShard",
     plural="schedulingshards",
     namespaced=False,
-    doc="A scheduler of its own for a part of the nodes. The operator runs one for every shard.",
+    doc="A node pool with its own scheduler, which the operator deploys.",
     spec_struct=shard_kinds.ShardSpec,
     status_struct=config_kinds.OperatorStatus,
     status_words={"what": "shard"},

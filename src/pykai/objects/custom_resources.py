@@ -22,15 +22,15 @@ class QueueResource(Kind):
     over_quota_weight: Annotated[
         float,
         Doc(
-            "The queue's weight when resources beyond all quotas are divided among the queues that want them. "
-            "0 takes part in no such division."
+            "The queue's weight in the division of resources over quota among queues that request more than their "
+            "quota. A queue with weight 0 gets none of them."
         ),
     ] = 0.0
-    limit: Annotated[float, Doc("The most the queue may ever use, in {unit}. -1 is unlimited; 0 allows nothing.")] = 0.0
+    limit: Annotated[float, Doc("The maximum amount, in {unit}. -1 is unlimited; 0 allows nothing.")] = 0.0
 
 
 class QueueResources(Kind):
-    """The queue's share of every resource."""
+    """Quota, limit and weight for each resource."""
 
     gpu: Annotated[QueueResource, Doc(words={"unit": "GPUs, fractions allowed"})] = QueueResource()
     cpu: Annotated[QueueResource, Doc(words={"unit": "thousandths of a CPU (1000 is one core)"})] = QueueResource()
@@ -40,30 +40,29 @@ class QueueResources(Kind):
 class QueueSpec(Kind):
     """Quotas, limits and over-quota weights of the queue."""
 
-    display_name: Annotated[
-        str, Doc("A name for people; used in messages and metrics instead of the object's name.")
-    ] = ""
+    display_name: Annotated[str, Doc("A display name, used in messages and metrics instead of the object's name.")] = ""
     parent_queue: Annotated[
         str,
         Doc(
-            "The name of the queue this one is part of; empty for a queue at the top. "
+            "The name of the parent queue; empty for a top-level queue. "
             "A queue whose parent does not exist is not scheduled."
         ),
     ] = ""
     resources: Annotated[
         QueueResources | None,
-        Doc("The queue's share of every resource. Required: a queue without it can run nothing."),
+        Doc("Quota, limit and weight for each resource. Required: a queue without them can run nothing."),
     ] = None
     priority: Annotated[
-        int | None, Doc("Queues with a higher priority are served first and give back last. 100 if absent.")
+        int | None,
+        Doc("Queues with a higher priority are scheduled first and lose resources to reclaim last. 100 if absent."),
     ] = None
     preempt_min_runtime: Annotated[
         Duration | None,
-        Doc("How long a workload of this queue runs at least before one of the same queue may preempt it."),
+        Doc("The minimum runtime of a workload of this queue before one of the same queue may preempt it."),
     ] = None
     reclaim_min_runtime: Annotated[
         Duration | None,
-        Doc("How long a workload of this queue runs at least before another queue may take its resources back."),
+        Doc("The minimum runtime of a workload of this queue before another queue may reclaim its resources."),
     ] = None
 
 
@@ -82,12 +81,12 @@ class QueueStatus(Kind):
     """Current use of the queue, written by the queue controller, and its fair share, written by the scheduler."""
 
     conditions: ClassVar[Annotated[list[QueueCondition], keyed_by_type("Conditions of the queue.")]]
-    child_queues: Annotated[list[str] | None, Doc("The names of the queues that name this one as their parent.")] = None
+    child_queues: Annotated[list[str] | None, Doc("The names of the child queues.")] = None
     allocated: Annotated[Amounts | None, Doc("Resources allocated to workloads of this queue and its descendants.")] = (
         None
     )
     allocated_non_preemptible: Annotated[
-        Amounts | None, Doc("The part of `allocated` that non-preemptible workloads hold.")
+        Amounts | None, Doc("The part of `allocated` that belongs to non-preemptible workloads.")
     ] = None
     requested: Annotated[Amounts | None, Doc("Resources requested by workloads of this queue and its descendants.")] = (
         None
@@ -95,8 +94,8 @@ class QueueStatus(Kind):
     fair_share: Annotated[
         Amounts | None,
         Doc(
-            "The resources that the queue may hold by its quota, weight and priority, given what all queues request; "
-            "of the last scheduling cycle."
+            "The queue's fair share in the last scheduling cycle: the resources that it may hold by its quota, weight "
+            "and priority, given the requests of all queues."
         ),
     ] = None
 
@@ -108,49 +107,49 @@ class Queue(Kind):
 
 
 class TopologyConstraint(Kind):
-    """Which pods must or should be close to one another."""
+    """A constraint that places pods in one topology domain."""
 
-    topology: Annotated[str, Doc("The name of the Topology object whose levels are meant.")] = ""
+    topology: Annotated[str, Doc("The name of the Topology object that defines the levels.")] = ""
     required_topology_level: Annotated[
         str,
-        Doc("All pods run within one domain of this level, or none is scheduled. A node label or an alias of a level."),
+        Doc("All pods run in one domain of this level, or none is scheduled. A node label or an alias of a level."),
     ] = ""
     preferred_topology_level: Annotated[
         str,
         Doc(
-            "Pods run within one domain of this level if there is room, else within a wider one. "
+            "Pods run in one domain of this level if they fit, else in one of a wider level. "
             "A node label or an alias of a level."
         ),
     ] = ""
 
 
 class SubGroup(Kind):
-    """A part of the group with a minimum of its own. Pods name it in the label kai.scheduler/subgroup-name."""
+    """A subgroup with its own minimum. Pods name it in the label kai.scheduler/subgroup-name."""
 
     name: Annotated[
         str, Doc("The name of the subgroup, unique in the group.", required=True, minLength=1, pattern=NAME_PATTERN)
     ] = ""
-    min_member: Annotated[
-        int | None, Doc("How many pods of this subgroup must run for it to count.", minimum=0, nullable=True)
-    ] = None
+    min_member: Annotated[int | None, Doc("The minimum number of pods of this subgroup.", minimum=0, nullable=True)] = (
+        None
+    )
     min_sub_group: Annotated[
-        int | None, Doc("How many of the subgroups directly below this one must be satisfied.", minimum=0)
+        int | None, Doc("The minimum number of direct subgroups that must reach their own minimum.", minimum=0)
     ] = None
     parent: Annotated[
         str | None,
-        Doc("The subgroup this one is part of; absent for one directly below the group.", pattern=NAME_PATTERN),
+        Doc("The parent subgroup; absent for a direct subgroup of the group.", pattern=NAME_PATTERN),
     ] = None
     topology_constraint: Annotated[TopologyConstraint | None, Doc()] = None
 
 
 class PodGroupSpec(Kind):
-    """What the group needs to start and how it is treated."""
+    """The requirements of the group and the policies that apply to it."""
 
     min_member: Annotated[
         int | None,
         Doc(
-            "How many pods must be able to run before any of them is started. Absent means 1, 0 means that every pod "
-            "stands for itself. Not together with minSubGroup.",
+            "The minimum number of pods that must fit before any of them is bound. Absent means 1; 0 means that pods "
+            "are scheduled independently. Excludes minSubGroup.",
             minimum=0,
             nullable=True,
         ),
@@ -158,54 +157,55 @@ class PodGroupSpec(Kind):
     min_sub_group: Annotated[
         int | None,
         Doc(
-            "How many of the direct subgroups must be satisfied; absent means all, 0 means none. "
-            "Not together with minMember.",
+            "The minimum number of direct subgroups that must reach their own minimum; absent means all, 0 means none. "
+            "Excludes minMember.",
             minimum=0,
         ),
     ] = None
-    queue: Annotated[str, Doc("The queue whose share the pods use.")] = ""
+    queue: Annotated[str, Doc("The queue that the pods are charged to.")] = ""
     priority_class_name: Annotated[
-        str, Doc("The PriorityClass that decides the order within the queue; 50 if absent or unknown.")
+        str,
+        Doc("The PriorityClass, which determines the order within the queue; priority 50 if absent or unknown."),
     ] = ""
     preemptibility: Annotated[
         str,
         Doc(
-            "Whether running pods may be taken down for others: all, those above the minimum (semi-preemptible), or "
-            "none. Absent: preemptible below priority 100.",
+            "Whether running pods may be evicted for others: all, those above the minimum (semi-preemptible), or none. "
+            "Absent: preemptible below priority 100.",
             enum=["preemptible", "semi-preemptible", "non-preemptible"],
         ),
     ] = ""
     topology_constraint: Annotated[TopologyConstraint | None, Doc()] = None
-    sub_groups: Annotated[list[SubGroup] | None, Doc("The parts of the group, as a tree by `parent`.")] = None
+    sub_groups: Annotated[list[SubGroup] | None, Doc("The subgroups, a tree by `parent`.")] = None
     mark_unschedulable: Annotated[
         bool | None,
         Doc(
-            "Whether waiting pods get the condition PodScheduled=False, which makes a cluster autoscaler add nodes. "
+            "Whether pending pods get the condition PodScheduled=False, by which a cluster autoscaler adds nodes. "
             "Absent means true."
         ),
     ] = None
     scheduling_backoff: Annotated[
         int | None,
-        Doc("-1 (or absent): try until it fits. 1: try once per node pool and then leave the group alone."),
+        Doc("-1 (or absent): schedule until the group fits. 1: try once per node pool, then no more."),
     ] = None
     preemption_delay: Annotated[
         Duration | None,
         Doc(
-            "How long the group waits, counted from its creation or its last eviction, before it may take others down."
+            "How long the group waits after its creation or last eviction before other workloads may be evicted for it."
         ),
     ] = None
     staleness_grace_period: Annotated[
         Duration | None,
         Doc(
-            "How long a running group may have fewer pods than its minimum before all of them are taken down; "
-            "negative means for ever. Absent means the scheduler's own setting."
+            "How long a running group may have fewer pods than its minimum before all of them are evicted; "
+            "negative means for ever. Absent means the scheduler's default."
         ),
     ] = None
     safe_to_consolidate: Annotated[
         bool | None,
         Doc(
             "Whether consolidation may move running pods to other nodes; absent means true. "
-            "Reclaim and preempt may evict them all the same."
+            "Reclaim and preempt may evict them in any case."
         ),
     ] = None
 
@@ -224,7 +224,7 @@ class GroupCondition(Kind):
 
 
 class QuotaDetails(Kind):
-    """The figures of the queue that is at its limit."""
+    """The amounts of the queue that exceeds its quota or limit."""
 
     name: Annotated[str, Doc("The name of the queue.")] = ""
     queue_requested_resources: Annotated[Amounts | None, Doc("Resources requested by the queue's workloads.")] = None
@@ -241,13 +241,13 @@ class QuotaDetails(Kind):
 
 
 class ReasonDetails(Kind):
-    """What the reason is about."""
+    """Details of the reason."""
 
     queue_details: Annotated[QuotaDetails | None, Doc()] = None
 
 
 class SchedulingReason(Kind):
-    """One reason why the group waits."""
+    """One reason why the group is pending."""
 
     reason: Annotated[str, Doc("The reason as a CamelCase identifier, such as OverLimit or PodSchedulingErrors.")] = ""
     message: Annotated[str, Doc("The reason as text.")] = ""
@@ -255,13 +255,13 @@ class SchedulingReason(Kind):
 
 
 class SchedulingCondition(GroupCondition):
-    """The last verdict for one node pool."""
+    """The last scheduling result for one node pool."""
 
     type: Annotated[str, Doc("UnschedulableOnNodePool.")] = ""
-    node_pool: Annotated[str, Doc("The node pool the verdict is for.")] = ""
+    node_pool: Annotated[str, Doc("The node pool that the condition is about.")] = ""
     reasons: Annotated[
         list[SchedulingReason] | None,
-        Doc("All reasons: what speaks against the group, then what each action that evicts found."),
+        Doc("All reasons: why the group does not fit, then the result of each action that evicts."),
     ] = None
 
 
@@ -269,23 +269,23 @@ class ResourcesStatus(Kind):
     """Resources allocated to and requested by the pods of the group; written by the pod group controller."""
 
     allocated: Annotated[Amounts | None, Doc("Resources allocated to the pods.")] = None
-    allocated_non_preemptible: Annotated[Amounts | None, Doc("The same, if the group is not preemptible.")] = None
+    allocated_non_preemptible: Annotated[Amounts | None, Doc("The same if the group is non-preemptible.")] = None
     requested: Annotated[Amounts | None, Doc("Resources requested by the pods.")] = None
 
 
 class SchedulingState(Kind):
-    """What the scheduler holds true of the group."""
+    """State that the scheduler keeps about the group."""
 
     core_pods: Annotated[
         list[str] | None,
-        Doc("The pods of a semi-preemptible group that cannot be evicted, sorted by name."),
+        Doc("The core pods of a semi-preemptible group, which cannot be evicted, sorted by name."),
     ] = None
 
 
 class PodGroupStatus(Kind):
-    """What became of the group."""
+    """The observed state of the group."""
 
-    conditions: ClassVar[Annotated[list[GroupCondition], Doc("Kept for older readers; not written.")]]
+    conditions: ClassVar[Annotated[list[GroupCondition], Doc("Kept for compatibility; not written.")]]
     scheduling_conditions: Annotated[
         list[SchedulingCondition] | None,
         Doc("Why the group could not be scheduled, one entry per node pool; written by the scheduler."),
@@ -293,14 +293,14 @@ class PodGroupStatus(Kind):
     phase: Annotated[
         str,
         Doc(
-            "Pending, Running (as many pods as the minimum run or have succeeded), Succeeded or Failed (no pod is left "
-            "to run; one failed); written by the pod group controller."
+            "Pending, Running (the minimum of pods run or have succeeded), Succeeded, or Failed (all have ended, "
+            "one failed); written by the pod group controller."
         ),
     ] = ""
-    running: Annotated[int | None, Doc("How many pods run.")] = None
-    minimum: Annotated[int | None, Doc("How many pods must be able to run before any starts, sub-groups included.")] = (
-        None
-    )
+    running: Annotated[int | None, Doc("The number of running pods.")] = None
+    minimum: Annotated[
+        int | None, Doc("The minimum number of pods that must fit before any is bound, subgroups included.")
+    ] = None
     resources_status: Annotated[ResourcesStatus | None, Doc()] = None
     scheduling_state: Annotated[SchedulingState | None, Doc()] = None
 
@@ -312,37 +312,37 @@ class PodGroup(Kind):
 
 
 Allocation = Annotated[
-    dict[str, Any] | None, Doc("The devices that were chosen, as an AllocationResult of resource.k8s.io/v1.")
+    dict[str, Any] | None, Doc("The allocated devices, as an AllocationResult of resource.k8s.io/v1.")
 ]
 
 
 class ReceivedGpu(Kind):
-    """How much GPU the pod gets."""
+    """The GPU amount that the pod receives."""
 
     count: Annotated[int, Doc("The number of devices.", format=None)] = 0
-    portion: Annotated[str, Doc("The part of every device, as a decimal such as 0.50; 1.00 is a whole one.")] = ""
+    portion: Annotated[str, Doc("The portion of each device, as a decimal such as 0.50; 1.00 is a whole device.")] = ""
 
 
 class ClaimAllocation(Kind):
-    """What one claim receives."""
+    """The allocation of one claim."""
 
     name: Annotated[str, Doc("The name of the claim in the pod's spec.")] = ""
     allocation: Allocation = None
 
 
 class ExtendedClaimAllocation(Kind):
-    """What the claim receives that stands for the pod's extended resources."""
+    """The allocation of the claim for the pod's extended resources."""
 
     allocation: Allocation = None
     device_requests: Annotated[list[Any] | None, Doc("The requests of the claim.")] = None
-    container_mappings: Annotated[list[Any] | None, Doc("Which container's resource each request stands for.")] = None
+    container_mappings: Annotated[list[Any] | None, Doc("The container and extended resource of each request.")] = None
 
 
 class NumaZone(Kind):
-    """What is expected from one zone."""
+    """The predicted use of one NUMA zone."""
 
     zone: Annotated[str, Doc("The name of the zone, such as node-0.")] = ""
-    amount: Annotated[Amounts | None, Doc("What it provides.")] = None
+    amount: Annotated[Amounts | None, Doc("The amounts that the zone provides.")] = None
 
 
 class FractionalGpuGroup(Kind):
@@ -355,30 +355,30 @@ class FractionalGpuGroup(Kind):
 
 
 class BindRequestSpec(Kind):
-    """Where the pod goes and what it gets there."""
+    """The node of the pod and the resources that it receives."""
 
     pod_name: Annotated[str, Doc("The pod, in the namespace of this object.")] = ""
-    selected_node: Annotated[str, Doc("The node the pod is bound to.")] = ""
+    selected_node: Annotated[str, Doc("The node that the pod is bound to.")] = ""
     received_resource_type: Annotated[
-        str, Doc("What kind of GPU share the pod gets: Regular, Fraction or MigInstance.")
+        str, Doc("The type of GPU resource that the pod receives: Regular, Fraction or MigInstance.")
     ] = ""
     received_gpu: Annotated[ReceivedGpu | None, Doc()] = field(default=None, name="receivedGPU")
     selected_gpu_groups: Annotated[
         list[str] | None,
-        Doc("Deprecated, read where selectedFractionalGpuGroups is empty: the ids of the GPU groups of a fraction."),
+        Doc("Deprecated, read if selectedFractionalGpuGroups is empty: the ids of the GPU groups of a fraction."),
     ] = field(default=None, name="selectedGPUGroups")
     selected_fractional_gpu_groups: Annotated[
         list[FractionalGpuGroup] | None, Doc("For a fraction: the GPU groups, one for each shared device.")
     ] = None
     resource_claim_allocations: Annotated[
-        list[ClaimAllocation] | None, Doc("What the pod's resource claims receive.")
+        list[ClaimAllocation] | None, Doc("The allocations of the pod's resource claims.")
     ] = None
     extended_resource_claim_allocation: Annotated[dict[str, Any] | None, Doc(shape=ExtendedClaimAllocation)] = None
-    predicted_numa_zones: Annotated[list[NumaZone] | None, Doc("The NUMA zones the node is expected to use.")] = field(
-        default=None, name="predictedNUMAZones"
-    )
+    predicted_numa_zones: Annotated[
+        list[NumaZone] | None, Doc("The NUMA zones that the kubelet is predicted to use.")
+    ] = field(default=None, name="predictedNUMAZones")
     backoff_limit: Annotated[
-        int | None, Doc("How many failed attempts end the request; absent means the binder's own rule.")
+        int | None, Doc("The number of failed attempts after which the request fails; absent: the binder's default.")
     ] = None
 
     @property
@@ -396,11 +396,11 @@ class BindRequestSpec(Kind):
 
 
 class BindRequestStatus(Kind):
-    """How far the binder got."""
+    """The progress of the binder."""
 
     phase: Annotated[str, Doc("Pending (also when empty), Succeeded or Failed.")] = ""
-    reason: Annotated[str, Doc("What went wrong last.")] = ""
-    failed_attempts: Annotated[int, Doc("How many attempts failed.")] = 0
+    reason: Annotated[str, Doc("The last error.")] = ""
+    failed_attempts: Annotated[int, Doc("The number of failed attempts.")] = 0
 
 
 class BindRequest(Kind):
@@ -433,10 +433,10 @@ _LEVEL_RULES: Final = [
 
 
 class TopologyLevel(Kind):
-    """One level: nodes with the same value of its label are in one domain."""
+    """A level of the topology: nodes with the same value of its label form a domain."""
 
     node_label: Annotated[str, Doc("The node label whose value names the domain.", required=True, **_LABEL)] = ""
-    alias: Annotated[str, Doc("A short name that workloads may use instead of the label.", **_LABEL)] = ""
+    alias: Annotated[str, Doc("A short name that workloads may use instead of the node label.", **_LABEL)] = ""
 
 
 class TopologySpec(Kind):
@@ -446,7 +446,7 @@ class TopologySpec(Kind):
         list[TopologyLevel],
         Doc(
             "The levels from the widest (such as a zone) to the narrowest (such as a rack or a node). "
-            "Their node labels cannot be changed later.",
+            "Their node labels are immutable.",
             required=True,
             minItems=1,
             maxItems=16,
