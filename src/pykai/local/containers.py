@@ -1,18 +1,14 @@
-"""Containers as processes: what a container is given, and how it is prepared, started, probed and restarted.
+"""Containers as host processes: their command, environment and files, and how they are started, probed and restarted.
 
     images ─► command            sources ─► environment, volumes
                   └───────► execution, probes ─► container ─► pod_runtime (what hollow kubelets call)
 
-Images are those that this machine can stand in for. A process is not a container, and three things make up for it.
-Mounts lie under a directory of the container's own: `CONTAINER_SANDBOX_MOUNT_POINT` (the name Kubernetes has for it,
-where containers are processes of the host), and paths under them are rewritten in arguments and variables. A pod has an
-address of its own on loopback, named by `KAI_LISTEN_HOST`. Security contexts, resource limits and lifecycle hooks are
-not enforced.
+An image maps to programs of this machine. Isolation is replaced as follows. Mounts are below a directory of the
+container, `CONTAINER_SANDBOX_MOUNT_POINT` (as for host-process containers in Kubernetes), and mounted paths in
+arguments and variables are rewritten to it. Each pod has its own loopback address, in `KAI_LISTEN_HOST`. Security
+contexts, resource limits and lifecycle hooks are not enforced.
 
-Variables are those a container lists, with `$(NAME)` expanded; content comes from other objects, the pod's own fields,
-and tokens made for it. Invariant: no process outlives its context: it is ended when that is left, and on Linux by
-the kernel when this process is killed. `state`, `last`, `restarts` and `ready` are what the container's status says;
-`Terms.changed` is called whenever they change.
+Invariant: no process outlives its context manager; if this process is killed, the kernel kills its children (Linux).
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ from pykai.objects import units
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image: its programs by name, each as the words that run it here; its entry point and its variables."""
+    """An image: its programs by name, each as a command line on this machine, its entry point and its environment."""
 
     programs: Mapping[str, Sequence[str]]
     entrypoint: Sequence[str]
@@ -58,12 +54,12 @@ Images = Mapping[str, Image]
 
 
 def name_of(reference: str) -> str:
-    """The last part of an image's name, without registry, tag and digest."""
+    """The image name without registry, path, tag and digest."""
     return reference.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
 def words_of(container: Object, image: Image) -> list[str]:
-    """The container's command and arguments, as written in it or in the image; ValueError if the image lacks it."""
+    """The command line of a container, from its spec or its image; ValueError if the image has no such program."""
     program, *rest = container.get("command") or image.entrypoint
     if program not in image.programs:
         raise ValueError(f"image {container['image']} has no program {program!r}")
@@ -76,11 +72,11 @@ _TOKEN_SECONDS = 3600
 
 
 class NotYetError(Exception):
-    """Something a pod needs does not exist; it waits until it does."""
+    """An object that the pod needs does not exist yet."""
 
 
 class Sources:
-    """What one pod may draw on."""
+    """The sources of a pod's environment and volumes: ConfigMaps, Secrets, tokens, and the pod's fields."""
 
     def __init__(self, api: Api, pod: Object) -> None:
         self._api = api
@@ -88,13 +84,13 @@ class Sources:
         self._namespace = pod["metadata"]["namespace"]
 
     async def config_map(self, name: str, optional: bool = False) -> Content:
-        """The entries of a ConfigMap; NotYetError if there is none and it is not optional."""
+        """The data of a ConfigMap; NotYetError if it does not exist and is not optional."""
         found = await self._object(CONFIG_MAP, name, optional)
         plain = {key: text.encode() for key, text in (found.get("data") or {}).items()}
         return plain | _decoded(found.get("binaryData"))
 
     async def secret(self, name: str, optional: bool = False) -> Content:
-        """The entries of a Secret; NotYetError if there is none and it is not optional."""
+        """The data of a Secret; NotYetError if it does not exist and is not optional."""
         return _decoded((await self._object(SECRET, name, optional)).get("data"))
 
     async def token(self, asked: Fields) -> bytes:
@@ -112,7 +108,7 @@ class Sources:
         return str(made["status"]["token"]).encode()
 
     def field(self, path: str) -> str:
-        """A field of the pod, as the downward API names it; ValueError for one that it does not have."""
+        """The value of a `fieldPath` of the downward API; ValueError for an unsupported one."""
         metadata, spec, where = self._pod["metadata"], self._pod["spec"], pod_addresses(self._pod)
         keyed = _KEYED.fullmatch(path)
         if keyed:
@@ -154,7 +150,7 @@ _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][\w.-]*)\)")
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:
-    """The text with every `$(NAME)` of a known variable replaced; `$$` is a dollar."""
+    """Expand `$(NAME)` for known variables; `$$` is an escaped dollar."""
 
     def value(found: re.Match[str]) -> str:
         return variables.get(found[1], found[0]) if found[1] else "$"
@@ -163,7 +159,7 @@ def expanded(text: str, variables: Mapping[str, str]) -> str:
 
 
 async def variables_of(container: Object, sources: Sources, given: Mapping[str, str]) -> dict[str, str]:
-    """The `given` variables and, before them, the container's own, in its order."""
+    """The environment of a container: its own variables, which may refer to the `given` ones."""
     found = dict(given)
     for row in container.get("envFrom") or ():
         found |= await _all_of(row, sources)
@@ -183,7 +179,7 @@ async def _all_of(row: Object, sources: Sources) -> dict[str, str]:
 
 
 async def _drawn(row: Object, sources: Sources) -> str | None:
-    """A variable's value from elsewhere; None if it is optional and not there."""
+    """The value of a variable with `valueFrom`; None if it is optional and absent."""
     source = row["valueFrom"]
     if "fieldRef" in source:
         return sources.field(source["fieldRef"]["fieldPath"])
@@ -199,7 +195,7 @@ async def _drawn(row: Object, sources: Sources) -> str | None:
 
 _PROBES = _READY, _ALIVE = "readinessProbe", "livenessProbe"
 _LONGEST_BACKOFF = 64
-"""Times the first one."""
+"""The maximum backoff as a multiple of the initial one."""
 _CANNOT_START = 128
 _LOOK_AGAIN_SECONDS = 0.5
 _LONGEST_LINE = 16 * 1024 * 1024
@@ -209,7 +205,7 @@ _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run, with exactly which variables, in which directory."""
+    """A command line with its complete environment and working directory."""
 
     words: Sequence[str]
     environment: Mapping[str, str]
@@ -225,8 +221,8 @@ def _die_with_parent() -> None:
 async def executing(
     command: Command, say: Callable[[str], None], grace: Callable[[], float]
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The process while the block runs; then it is ended, by force after `grace()` seconds."""
-    # A pipe of our own: with asyncio's, a process counts as running for as long as a child of it holds its output.
+    """Run a process while the block runs; then terminate it, and kill it after `grace()` seconds."""
+    # Not asyncio's pipe: with that, a process counts as running while any child of it has its output open.
     ours, its = os.pipe()
     logging = asyncio.create_task(_log(ours, say))
     try:
@@ -254,7 +250,7 @@ async def _start(command: Command, output: int) -> asyncio.subprocess.Process:
 
 
 async def _log(output: int, say: Callable[[str], None]) -> None:
-    """Log every line that comes out of a pipe, until its other end is closed."""
+    """Log every line from a pipe until the write end is closed."""
     lines = asyncio.StreamReader(_LONGEST_LINE)
     protocol = asyncio.StreamReaderProtocol(lines)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(output, "rb"))
@@ -264,7 +260,7 @@ async def _log(output: int, say: Callable[[str], None]) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process, grace: float) -> None:
-    """End the process within its grace, at once if cancelled, and with it, as in a container, all it started."""
+    """Terminate the process, and kill its process group after the grace period, or at once if cancelled."""
     try:
         with contextlib.suppress(ProcessLookupError, TimeoutError):
             process.terminate()
@@ -279,7 +275,7 @@ Prepare = Callable[[Object], Awaitable[Command]]
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, rename="camel"):
-    """When to ask, and how many equal answers count; Kubernetes' defaults."""
+    """Timing and thresholds of a probe, with Kubernetes' defaults."""
 
     initial_delay_seconds: float = 0
     period_seconds: float = 10
@@ -289,7 +285,7 @@ class ProbeSettings(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def address_of(probe: Object, container: Object, host: str) -> str:
-    """The URL a probe asks on `host`; ValueError for a probe that is none of HTTP."""
+    """The URL of an HTTP probe on `host`; ValueError for other types of probes."""
     asked = probe.get("httpGet")
     if asked is None:
         raise ValueError(f"container {container['name']}: only httpGet probes are supported here")
@@ -299,7 +295,7 @@ def address_of(probe: Object, container: Object, host: str) -> str:
 
 
 async def probe_answers(url: str, seconds: float) -> bool:
-    """Whether a GET is answered well and in time."""
+    """Whether a GET returns 2xx or 3xx in time."""
     timeout = aiohttp.ClientTimeout(total=seconds)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url, ssl=False) as answer:
@@ -309,7 +305,7 @@ async def probe_answers(url: str, seconds: float) -> bool:
 
 
 async def probe(settings: ProbeSettings, ask: Callable[[], Awaitable[bool]], report: Callable[[bool], None]) -> None:
-    """Ask until cancelled, and `report` each time enough equal answers came in a row."""
+    """Probe until cancelled, and `report` each time a threshold of equal results in a row is reached."""
     await asyncio.sleep(settings.initial_delay_seconds)
     last, streak = False, 0
     while True:
@@ -322,7 +318,11 @@ async def probe(settings: ProbeSettings, ask: Callable[[], Awaitable[bool]], rep
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the containers of a pod have in common; `host` is where they listen, `grace` the seconds they may take."""
+    """Settings common to the containers of a pod.
+
+    `host`: their listen address; `policy`: the restart policy; `grace`: returns the termination grace period;
+    `changed`: is called when a container's status changes.
+    """
 
     host: str
     policy: str
@@ -333,7 +333,7 @@ class Terms:
 
 
 class ContainerProcess:
-    """A container as a process."""
+    """A container that runs as a process; `state`, `last`, `restarts` and `ready` are fields of its status."""
 
     def __init__(self, spec: Object, terms: Terms, log: ContainerLog) -> None:
         self.state: Object = {"waiting": {"reason": "ContainerCreating"}}
@@ -348,17 +348,17 @@ class ContainerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """What the container ended with; None while it has not."""
+        """The exit code of the container; None unless it has terminated."""
         code: int | None = (self.state.get("terminated") or {}).get("exitCode")
         return code
 
     def status(self, uid: str) -> Object:
-        """Its status in that of the pod with this uid."""
+        """The ContainerStatus in the status of the pod with this uid."""
         basis = container_status(uid, self._spec, self.state, self.restarts)
         return basis | {"ready": self.ready, "lastState": self.last}
 
     async def run(self) -> None:
-        """Run until it has ended for good; a process that runs when this is cancelled is ended."""
+        """Run and restart the container until it ends by its restart policy; cancellation terminates the process."""
         while True:
             await self._execute(await self._prepared())
             if self._terms.policy == "Never" or (self._terms.policy == "OnFailure" and self.exit_code == 0):
@@ -374,7 +374,7 @@ class ContainerProcess:
         self._terms.changed()
 
     async def _prepared(self) -> Command:
-        """What to run, once all it needs is there."""
+        """Prepare the command, and wait until all objects that it needs exist."""
         while True:
             try:
                 self._asked = self._probes()
@@ -384,7 +384,7 @@ class ContainerProcess:
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     def _probes(self) -> dict[str, str]:
-        """The address that each probe asks."""
+        """The URL of each probe."""
         kinds = [kind for kind in _PROBES if kind in self._spec]
         return {kind: address_of(self._spec[kind], self._spec, self._terms.host) for kind in kinds}
 

@@ -1,14 +1,14 @@
-"""One control plane as processes: the flags of its parts, start until usable, notice a crash, stop without a trace.
+"""A control plane as processes: the flags of its parts, their start, crash detection and stop.
 
-Invariants: no process outlives its owner (each part holds a leash, see controlplane/main.go); a failed start leaves
-no process; every failure names the part and shows the end of its log.
+Invariants: no process outlives its owner (each part watches its standard input, see controlplane/main.go); a failed
+start leaves no process running; every failure names the part and shows the end of its log.
 
-The flags trade durability and audit for speed, which is right for a cluster that lives an hour: no fsync, no leader
-election, client limits lifted. Hollow kubelets renew their leases seldom, hence the long grace period; their nodes
-are ready when they are made, so the server does not taint new nodes.
+The flags trade durability for speed, which suits short-lived clusters: no fsync, no leader election, high client
+limits. Hollow kubelets renew their leases rarely, so the node monitor grace period is long; their nodes are ready when
+they are created, so the API server does not taint new nodes.
 
-The API server reaches nodes and pods through an egress proxy (HTTP CONNECT over a socket), as an API server does
-that is not in the network of its cluster; the proxy maps their addresses to this machine.
+The API server reaches nodes and pods through an egress proxy (HTTP CONNECT over a Unix socket), as one outside the
+cluster network does; the proxy maps their addresses to this machine.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _apiserver(files: ClusterFiles) -> dict[str, str | int]:
         "service-account-key-file": key,
         "service-account-signing-key-file": key,
         "kubelet-preferred-address-types": "InternalIP",
-        # No kube-proxy makes Services reachable here: the server goes to a ready pod itself, through the tunnel.
+        # There is no kube-proxy: the server connects to endpoints of a Service itself, through the tunnel.
         "enable-aggregator-routing": "true",
         "egress-selector-config-file": str(files.egress),
         "allow-privileged": "true",
@@ -121,7 +121,7 @@ FLAGS: Final[FlagTable] = {
 
 
 def arguments(part: str, files: ClusterFiles, flags: FlagTable = FLAGS) -> list[str]:
-    """What follows the binary on the command line of a part."""
+    """The command-line arguments of a part."""
     return [part, *(f"--{flag}={value}" for flag, value in flags[part](files).items())]
 
 
@@ -131,7 +131,8 @@ _CHUNK = 65536
 
 
 def egress_configuration() -> Object:
-    """For the API server, which runs in the directory of the socket: the whole path may be too long for a socket."""
+    """The egress selector configuration. The socket is relative to the API server's working directory, because an
+    absolute path may be too long for a Unix socket."""
     connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": SOCKET}}}
     return {
         "apiVersion": "apiserver.k8s.io/v1beta1",
@@ -141,12 +142,12 @@ def egress_configuration() -> Object:
 
 
 class _Connect(socketserver.StreamRequestHandler):
-    """One connection: `CONNECT host:port`, then bytes both ways until either side has enough."""
+    """Handles one connection: `CONNECT host:port`, then copies bytes both ways until either side closes."""
 
     connection: socket.socket
 
     def handle(self) -> None:
-        """Connect and carry."""
+        """Connect to the target and copy bytes both ways."""
         request = self.rfile.readline().decode("latin-1").split()
         while self.rfile.readline().strip():
             pass
@@ -185,7 +186,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 class Tunnel:
-    """The proxy of one control plane, at SOCKET in its directory, in threads of its own."""
+    """The egress proxy of one control plane, on SOCKET in its directory; runs in its own threads."""
 
     def __init__(self, directory: Path) -> None:
         (directory / SOCKET).unlink(missing_ok=True)
@@ -195,14 +196,14 @@ class Tunnel:
         threading.Thread(target=self._server.serve_forever, name="tunnel", daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections; those that are open end with their partners."""
+        """Stop accepting connections; open ones end when a peer closes them."""
         self._server.shutdown()
         self._server.server_close()
         self._socket.unlink(missing_ok=True)
 
 
 START_SECONDS = 180.0
-"""For the slowest machine: usually it takes ten."""
+"""Timeout of a start, which usually takes ten seconds."""
 STOP_SECONDS = 10.0
 _CRASHED_STOP_SECONDS = 1.0
 _POLL_SECONDS = 0.05
@@ -221,7 +222,7 @@ class PartError(ClusterError):
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
-    """The last lines of a log, indented; a remark if there is none."""
+    """The last lines of a log, indented; `(empty)` if there are none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 256 * lines))
@@ -232,11 +233,11 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
 
 
 def _always() -> None:
-    """The default: a start is never abandoned."""
+    """The default `go_on`: never aborts a start."""
 
 
 class ControlPlane:
-    """etcd, kube-apiserver, kube-controller-manager and `extra` parts of one files, owned by this process."""
+    """The parts of one cluster, owned by this process: etcd, kube-apiserver, kube-controller-manager and `extra`."""
 
     def __init__(self, files: ClusterFiles, binary: Path, extra: Sequence[str] = (), flags: FlagTable = FLAGS) -> None:
         unknown = [part for part in extra if part not in flags]
@@ -251,9 +252,9 @@ class ControlPlane:
         self._go_on = _always
 
     def start(self, seconds: float = START_SECONDS, go_on: Callable[[], None] = _always) -> None:
-        """Start every part and return once pods can be created; PartError leaves nothing running.
+        """Start every part and return once pods can be created; after a PartError nothing is running.
 
-        `go_on` is called again and again meanwhile; what it raises ends the start the same way.
+        `go_on` is called repeatedly meanwhile; an exception from it aborts the start in the same way.
         """
         deadline = time.monotonic() + seconds
         self._go_on = go_on
@@ -273,12 +274,12 @@ class ControlPlane:
             raise
 
     def processes(self) -> dict[str, ProcessId]:
-        """The parts that run, by name."""
+        """The running parts by name."""
         found = {part: identify(process.pid) for part, process in self._running.items()}
         return {part: process for part, process in found.items() if process is not None}
 
     def check(self) -> None:
-        """PartError if a part has ended by itself."""
+        """Raise PartError if a part has ended unexpectedly."""
         for part, process in self._running.items():
             code = process.poll()
             if code is not None:
@@ -286,7 +287,7 @@ class ControlPlane:
                 raise PartError(part, end, self.files.log(part))
 
     def stop(self) -> None:
-        """End every part, clients before servers; after a crash there is no point in waiting for a gentle end."""
+        """Stop every part, clients before servers; after a crash with a short grace period."""
         crashed = any(process.poll() is not None for process in self._running.values())
         for part in reversed(list(self._running)):
             process = self._running.pop(part)
@@ -312,7 +313,7 @@ class ControlPlane:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                # A Ctrl-C in the terminal is for the owner, who then stops the parts in order.
+                # Ctrl-C must only reach the owner, which then stops the parts in order.
                 start_new_session=True,
             )
 
@@ -336,7 +337,7 @@ class ControlPlane:
 
 
 def _answers(url: str, token: str = "", trust: ssl.SSLContext | None = None) -> bool:
-    """Whether a GET succeeds. This is the one place outside `kube` that asks an API server: is it there at all?"""
+    """Whether a GET returns 200. This readiness check is the only request to an API server outside of `kube`."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), *([urllib.request.HTTPSHandler(context=trust)] if trust else [])
@@ -355,9 +356,9 @@ def start_cluster(
     go_on: Callable[[], None] = _always,
     flags: FlagTable = FLAGS,
 ) -> ControlPlane:
-    """Start a control plane in `directory` on ports of its own; `go_on` may raise to give up.
+    """Start a control plane in `directory` on free ports; `go_on` may raise to abort.
 
-    A port found free can be taken before its part listens on it; then all is tried again with others.
+    Another process may take a port before the part listens on it; then the start is repeated with other ports.
     """
     for attempt in range(1, _PORT_ATTEMPTS + 1):
         plane = ControlPlane(ClusterFiles(directory, free_ports()), binary, extra, flags)

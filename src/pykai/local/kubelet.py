@@ -1,13 +1,12 @@
-"""Hollow kubelets: any number of nodes that exist only as objects, run by one set of asyncio tasks.
+"""Hollow kubelets: any number of nodes without machines, run by asyncio tasks of one process.
 
-To the control plane they are kubelets: nodes are registered and stay ready, bound pods are admitted or refused, run
-and end, deleted pods go, `kubectl logs` is answered. What a pod runs is up to the caller: a program of ours
-(`KubeletSettings.on_start`) or its containers (a `Runtime`).
+To the control plane they are kubelets: they register nodes and keep them ready, admit or reject bound pods, run and
+terminate them, and serve `kubectl logs`. A pod runs a program of the caller (`KubeletSettings.on_start`) or its
+containers (a `Runtime`).
 
-Lease renewals are spread evenly and rare where nodes are many, so that hollow nodes do not become the load one
-measures; the grace period of the control plane (`NODE_GRACE_SECONDS`) is three times the longest pause. One server
-on loopback answers the API server for all nodes; the API server does not check the certificate of a kubelet unless
-configured to, so a fresh self-signed one suffices.
+Lease renewals are spread evenly, and less frequent with many nodes, to keep the load on the API server low; the node
+monitor grace period (`NODE_GRACE_SECONDS`) is three times the longest interval. One server on loopback serves the
+kubelet API of all nodes with a self-signed certificate, which the API server does not verify by default.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from pykai.objects import names, units
 
 LEASE_NAMESPACE = "kube-node-lease"
 FAKE_LABEL = ("kwok.x-k8s.io/node", "fake")
-"""Of Node objects without a kubelet, as autoscalers under test create them: a hollow kubelet takes them over."""
+"""The label of Node objects without a kubelet, which kwok-based autoscalers create; hollow kubelets adopt them."""
 _RENEWALS_PER_SECOND = 20
 _PAUSE_SECONDS = (10.0, NODE_GRACE_SECONDS / 3)
 _STEP_SECONDS = 0.25
@@ -60,7 +59,7 @@ _AT_ONCE = 32
 
 
 def pause_between_renewals(nodes: int) -> float:
-    """Seconds between two renewals of one node's lease."""
+    """The interval between two renewals of a node's lease in seconds."""
     shortest, longest = _PAUSE_SECONDS
     return min(longest, max(shortest, nodes / _RENEWALS_PER_SECOND))
 
@@ -79,14 +78,14 @@ def _lease(node: Object) -> Object:
 
 
 class Registration:
-    """The Node objects and leases of hollow nodes; `kubelet_port` is where their logs are served."""
+    """Registers hollow nodes and renews their leases; `kubelet_port`: the port of the kubelet API."""
 
     def __init__(self, api: Api, kubelet_port: int) -> None:
         self._api = api
         self._kubelet_port = kubelet_port
 
     async def register(self, shapes: Iterable[NodeShape]) -> list[Object]:
-        """Make every node known and ready, or take over the one that is there; the Node objects."""
+        """Register every node as ready, or adopt the existing one; return the Node objects."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def one(shape: NodeShape) -> Object:
@@ -116,7 +115,7 @@ class Registration:
         return await self._api.patch(NODE.ref(name).sub("status"), Patch.strategic({"status": status}))
 
     async def heal(self, name: str) -> None:
-        """Report the node ready again after another writer reported that it is not."""
+        """Report the node ready again after the node controller marked it otherwise."""
         while True:
             try:
                 await self._patch_status(name, {"conditions": node_conditions(units.rfc3339(wall()), gpus=False)})
@@ -128,7 +127,7 @@ class Registration:
                 return
 
     async def renew(self, name: str) -> None:
-        """Renew the node's lease; a failure is left to the next time."""
+        """Renew the node's lease; errors are ignored until the next renewal."""
         lease = LEASE.ref(name, LEASE_NAMESPACE)
         try:
             await self._api.patch(lease, Patch.merge({"spec": {"renewTime": _micro_time()}}))
@@ -136,7 +135,7 @@ class Registration:
             return
 
     async def keep_renewing(self, names: Collection[str]) -> None:
-        """Renew the leases for ever, evenly spread; `names` may change meanwhile."""
+        """Renew the leases until cancelled, spread evenly; `names` may change meanwhile."""
         while True:
             present = list(names)
             steps = int(pause_between_renewals(len(present)) / _STEP_SECONDS)
@@ -146,13 +145,13 @@ class Registration:
 
 
 def is_ready(node: Object) -> bool:
-    """Whether the node's conditions say that it can run pods."""
+    """Whether the node has the condition Ready."""
     found = (node.get("status") or {}).get("conditions") or ()
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)
 
 
 def shape_of(node: Object) -> NodeShape | None:
-    """The shape of a Node object that asks for a hollow kubelet; None for any other."""
+    """The shape of a Node object with FAKE_LABEL; None for any other."""
     labels, key = node["metadata"].get("labels") or {}, FAKE_LABEL[0]
     if labels.get(key) != FAKE_LABEL[1]:
         return None
@@ -178,7 +177,7 @@ FindLog = Callable[[str, str, str, bool], PodLog | None]
 
 
 def self_signed() -> bytes:
-    """A certificate for loopback and its key, as PEM."""
+    """A self-signed certificate for loopback and its key, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hollow kubelets")])
     now = datetime.now(UTC)
@@ -206,7 +205,7 @@ def _tls() -> ssl.SSLContext:
 
 
 def log_options(query: dict[str, str]) -> LogOptions:
-    """The options in the query of a log request, with the API server's parameter names; ValueError if malformed."""
+    """Parse the query of a log request; ValueError if it is malformed."""
     since = time.time() - int(query["sinceSeconds"]) if "sinceSeconds" in query else 0.0
     if "sinceTime" in query:
         since = datetime.fromisoformat(query["sinceTime"].replace("Z", "+00:00")).timestamp()
@@ -243,7 +242,7 @@ async def _refuse(request: web.Request) -> web.StreamResponse:
 
 @asynccontextmanager
 async def serving(find: FindLog) -> AsyncIterator[int]:
-    """Serve the logs that `find(namespace, pod, container, previous)` knows; gives the port."""
+    """Serve the logs that `find(namespace, pod, container, previous)` returns; yields the port."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         return await _send_log(request, find)
@@ -266,7 +265,7 @@ _BOUND = Selection(fields="spec.nodeName!=")
 
 
 class HollowKubelets:
-    """The kubelets of `shapes`; `run` plays them until cancelled, `ready` is set once pods can be bound to them."""
+    """The hollow kubelets of these nodes; `ready` is set once pods can be bound to them."""
 
     def __init__(
         self,
@@ -286,7 +285,7 @@ class HollowKubelets:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Play the kubelets; whatever goes wrong for good is raised."""
+        """Run the kubelets until cancelled; permanent errors are raised."""
         async with serving(self._lives.log_of) as port:
             self._registration = Registration(self._api, port)
             try:
@@ -301,22 +300,22 @@ class HollowKubelets:
                 await self._lives.close()
 
     def log_of(self, namespace: str, pod: str, previous: bool = False) -> PodLog | None:
-        """What the pod's first container says, or said in its run before; None if there is no such log."""
+        """The log of the pod's first container, or of its previous run; None if there is none."""
         return self._lives.log_of(namespace, pod, previous=previous)
 
     def nodes(self) -> list[str]:
-        """The names of the nodes it plays."""
+        """The names of the hollow nodes."""
         return list(self._ledgers)
 
     async def add(self, shapes: Iterable[NodeShape]) -> None:
-        """Add nodes; a node of that name that is already there is taken over."""
+        """Add nodes; existing nodes of these names are adopted."""
         new = list(shapes)
         for shape in new:
             self._ledgers[shape.name] = NodeLedger(shape_devices(shape), allocatable(shape))
         await self._registration.register(new)
 
     async def remove(self, node: str) -> None:
-        """Take a node away, as a machine that is switched off and forgotten; its pods are left to the cluster."""
+        """Remove a node and delete its Node object; its pods are left to the pod garbage collector."""
         self._ledgers.pop(node, None)
         try:
             await self._api.delete(NODE.ref(node))
@@ -324,7 +323,7 @@ class HollowKubelets:
             return
 
     async def _take_up(self) -> None:
-        """Follow pods and nodes; pods that run already come first, so that they keep the devices they have."""
+        """Follow nodes and pods; running pods are processed first, so that they keep their devices."""
         await self._nodes.synced()
         self._nodes.subscribe(self._node_changed)
         await self._pods.synced()
@@ -351,21 +350,21 @@ class HollowKubelets:
             self._start(self._take_over(shape))
 
     async def _take_over(self, shape: NodeShape) -> None:
-        """Play the kubelet of a Node object; what the API server refuses is tried again when the object changes."""
+        """Adopt a Node object; if the API server rejects a write, the next change of the object tries again."""
         try:
             await self.add([shape])
         except ApiError:
             self._ledgers.pop(shape.name, None)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
-        """Run work of its own beside the informers."""
+        """Run a task beside the informers."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
 def _claim_on_devices(pod: Object) -> int:
-    """0 for a pod whose device is on record, 1 for one that runs, 2 for a new one."""
+    """The rank in which pods get devices after a restart: 0 with a recorded device, 1 running, 2 new."""
     if names.RESERVED_GPU_INDEX in (pod["metadata"].get("annotations") or {}):
         return 0
     return 1 if (pod.get("status") or {}).get("phase") == "Running" else 2

@@ -1,8 +1,7 @@
-"""Pods whose containers are processes: volumes filled, containers run side by side, their status reported.
+"""Runs pods whose containers are processes: fills their volumes, runs their containers, reports their status.
 
-Volumes are directories: each is filled once per pod, and every container links to those that it mounts.
-POD/volumes/NAME has the content, written anew from time to time as a kubelet does; POD/containers/NAME/PATH is a
-link to the volume mounted at PATH.
+A volume is a directory, POD/volumes/NAME, whose content is refreshed periodically as a kubelet does. A mount is a
+symbolic link to it, POD/containers/CONTAINER/PATH.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from pykai.objects import units
 
 
 def _chosen(content: Content, source: Object) -> Content:
-    """All entries, or those that `items` lists, under the paths it gives them."""
+    """The entries of a ConfigMap or Secret that a volume contains: all, or those in `items`, by path."""
     items = source.get("items")
     if not items:
         return content
@@ -88,11 +87,11 @@ KINDS: Mapping[str, Callable[[Object, Sources], Awaitable[Content]]] = {
     "projected": _projected,
     "emptyDir": _nothing,
 }
-"""How to fill each kind of volume, or part of a projected one; a hostPath is the host's own directory."""
+"""How to fill each type of volume or projected source; a hostPath links to the host's directory instead."""
 
 
 async def fill(folder: Path, volumes: Iterable[Object], sources: Sources) -> None:
-    """Write the content of all volumes; NotYetError if something is not there yet, ValueError if it cannot be had."""
+    """Write the content of all volumes; NotYetError if an object is missing, ValueError for unsupported volumes."""
     for volume in volumes:
         name = volume["name"]
         ((kind, source),) = ((key, value) for key, value in volume.items() if key != "name")
@@ -105,7 +104,7 @@ async def fill(folder: Path, volumes: Iterable[Object], sources: Sources) -> Non
 
 
 def _write(folder: Path, content: Content) -> None:
-    """Files are replaced whole, so a reader sees an old one or a new one."""
+    """Write files into a directory, each atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in content.items():
         target = folder / name
@@ -123,13 +122,13 @@ def _link(link: Path, target: Path) -> None:
 
 
 def mount(root: Path, mounts: Iterable[Object], volumes: Path) -> None:
-    """Link what a container mounts into its `root`."""
+    """Link a container's mounts below its `root`."""
     for row in mounts:
         _link(root / row["mountPath"].strip("/"), volumes / row["name"] / row.get("subPath", ""))
 
 
 def relocated(text: str, root: Path, mounts: Iterable[Object]) -> str:
-    """The text with every path under a mount replaced by where that lies on this machine."""
+    """The text with every mounted path replaced by its path on this machine."""
     for row in mounts:
         path = row["mountPath"].rstrip("/")
         text = re.sub(rf"(?<![\w/.-]){re.escape(path)}(?![\w.-])", f"{root}{path}", text)
@@ -138,14 +137,14 @@ def relocated(text: str, root: Path, mounts: Iterable[Object]) -> str:
 
 _REFRESH_SECONDS = 60.0
 _LEAVING_SECONDS = 3.0
-"""How long processes may take to end when the kubelet itself ends, without a deletion of their pods."""
+"""Grace period of processes when the kubelet itself stops, without deletion of their pods."""
 
 _logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """This machine as pods see it: where their files are kept, the API server's URL, the images it stands in for."""
+    """This machine as the host of pods: the directory of their files, the API server's URL, and its images."""
 
     directory: Path
     server: str
@@ -153,7 +152,7 @@ class Host:
 
 
 class Containers:
-    """Runs pods that have nothing but containers of known images; a hollow kubelet's `Runtime`."""
+    """A `Runtime` of hollow kubelets for pods that only have containers of known images."""
 
     def __init__(self, api: Api, machine: Host, restart_seconds: float = 1.0) -> None:
         self._api = api
@@ -161,13 +160,13 @@ class Containers:
         self._restart_seconds = restart_seconds
 
     def takes(self, pod: Object) -> bool:
-        """Whether it can run the pod."""
+        """Whether this runtime can run the pod."""
         spec = pod["spec"]
         known = all(name_of(container.get("image", "")) in self._machine.images for container in spec["containers"])
         return known and not spec.get("initContainers")
 
     async def run(self, tenant: RuntimePod) -> None:
-        """Run the pod until it is over; its processes are ended when this is cancelled."""
+        """Run the pod until it ends; cancellation terminates its processes."""
         pod = tenant.latest()
         folder = self._machine.directory / pod["metadata"]["uid"]
         try:
@@ -177,7 +176,7 @@ class Containers:
 
 
 class _Running:
-    """One pod; `folder` is its own."""
+    """A running pod; `folder`: its directory."""
 
     def __init__(self, api: Api, machine: Host, tenant: RuntimePod, folder: Path) -> None:
         self._machine = machine
@@ -200,7 +199,7 @@ class _Running:
         try:
             await asyncio.gather(*work)
         finally:
-            # Who is being cancelled already has its grace, which a second time would cut short.
+            # A second cancellation would cut the grace period short.
             for task in (*work, *aside):
                 if not task.cancelling():
                     task.cancel()
@@ -211,7 +210,7 @@ class _Running:
         return float(self._tenant.latest()["metadata"].get("deletionGracePeriodSeconds", _LEAVING_SECONDS))
 
     async def _keep_fresh(self) -> None:
-        """Write volumes anew, as their sources and tokens change."""
+        """Refresh the volumes periodically, as their sources and tokens change."""
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
             try:
@@ -223,7 +222,7 @@ class _Running:
         await fill(self._volumes, self._pod["spec"].get("volumes") or (), self._sources)
 
     async def _prepare(self, container: Object) -> Command:
-        """What a container runs, with all it needs in place."""
+        """Fill the volumes, link the mounts, and return the command of a container."""
         mounts = container.get("volumeMounts") or ()
         root = self._roots / container["name"]
         root.mkdir(parents=True, exist_ok=True)
@@ -257,7 +256,7 @@ class _Running:
             await self._tenant.report(self._status(containers))
 
     def _status(self, containers: list[ContainerProcess]) -> Object:
-        """The pod's status; of the conditions those that have changed since it was asked last."""
+        """The pod's status, with the conditions that have changed since the last call."""
         now = units.rfc3339(time.time())
         rows = self._conditions(containers)
         changed = {kind: row for kind, row in rows.items() if self._told.get(kind) != row}

@@ -1,7 +1,7 @@
-"""Processes we own: identity, whether they run, how they end.
+"""Identity, liveness and termination of processes that a local cluster owns.
 
-A process id alone identifies no process: the system reuses it later. So a process is remembered together
-with the moment it started, and a signal is sent only to a process for which both still agree.
+The system reuses process ids, so a process is identified by its id and start time, and a signal is sent only if both
+match.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """One process for all time: its number and a token of the moment it started."""
+    """The unique identity of a process: its pid and a token of its start time."""
 
     pid: int
     started: str
 
     def alive(self) -> bool:
-        """Whether this very process still runs (a zombie does not)."""
+        """Whether this process still runs; a zombie does not."""
         return identify(self.pid) == self
 
     def send(self, number: signal.Signals) -> None:
-        """Signal this very process; nothing happens if it has ended."""
+        """Send a signal to this process unless it has ended."""
         if self.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -44,7 +44,7 @@ def _boot() -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; the name before it may hold blanks and brackets."""
+    """The fields of /proc/PID/stat from the state on; the command before it may contain spaces and parentheses."""
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
@@ -54,7 +54,7 @@ def _started_by_proc(pid: int) -> str | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     threads = int(fields[17])
-    # While the other threads of a killed process wind up, its first one is already a zombie.
+    # The main thread of a killed process is a zombie while other threads still exit.
     return None if fields[0] in "ZX" and threads <= 1 else f"{_boot()}/{fields[19]}"
 
 
@@ -65,13 +65,13 @@ def _started_by_ps(pid: int) -> str | None:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The process that has this number now; None if there is none."""
+    """The identity of the process that has this pid now; None if there is none."""
     started = _started_by_proc(pid) if (_PROC / "self" / "stat").exists() else _started_by_ps(pid)
     return None if started is None else ProcessId(pid, started)
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory the process holds; 0 if it has ended or where the system has no such figure."""
+    """The resident set size of a process; 0 if it has ended, or without /proc."""
     try:
         return int((_PROC / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
@@ -79,7 +79,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time used so far; 0 if it has ended or where the system has no such figure."""
+    """The CPU time of a process; 0 if it has ended, or without /proc."""
     try:
         user, system = _stat(pid)[11:13]
     except (OSError, ValueError):
@@ -88,7 +88,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def wait_for_end(processes: Iterable[ProcessId], seconds: float) -> list[ProcessId]:
-    """Wait until all have ended; those still alive after `seconds`."""
+    """Wait until all processes have ended; return those still alive after `seconds`."""
     deadline = time.monotonic() + seconds
     left = [process for process in processes if process.alive()]
     while left and time.monotonic() < deadline:
@@ -98,7 +98,7 @@ def wait_for_end(processes: Iterable[ProcessId], seconds: float) -> list[Process
 
 
 def end_all(processes: Iterable[ProcessId], grace_seconds: float) -> None:
-    """Ask them to end, and after `grace_seconds` kill them."""
+    """Terminate processes, and kill those still alive after `grace_seconds`."""
     asked = list(processes)
     for process in asked:
         process.send(signal.SIGTERM)

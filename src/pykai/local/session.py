@@ -1,8 +1,7 @@
-"""One local cluster from start to end, in the process that owns it: control plane, hollow nodes, components.
+"""Runs one local cluster in the process that owns it: control plane, hollow nodes and the caller's components.
 
-The components are the caller's: coroutines that get the kubeconfig and say when they are ready. Whatever ends by itself
-ends the cluster: half a cluster is worse than none, and its name and the reason are in the record and on the terminal.
-A stop that was asked for leaves nothing behind; a failure leaves the logs.
+If any of them ends unexpectedly, the cluster stops, and the reason is in its record and on the terminal. A requested
+stop removes all files; after a failure the logs remain.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ Run = Callable[[Path, asyncio.Event], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class LocalComponent:
-    """A part of the product: `run(kubeconfig, ready)` works until cancelled and sets `ready` once it does its job."""
+    """A component on the cluster: `run(kubeconfig, ready)` runs until cancelled and sets `ready` once it works."""
 
     name: str
     run: Run
@@ -53,9 +52,9 @@ class LocalComponent:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What a local cluster is made of; `extra_parts` are further parts of the control plane (kube-scheduler).
+    """The specification of a local cluster. `extra_parts`: additional parts of the control plane (kube-scheduler).
 
-    `images`: what this machine stands in for; pods of other images only pretend to run.
+    `images`: the images whose containers run as processes; pods of other images are hollow.
     """
 
     name: str
@@ -74,7 +73,7 @@ class ClusterPlan:
 
 
 def run_cluster(plan: ClusterPlan, binary: Path, on_ready: Callable[[ClusterRecord], None]) -> None:
-    """Own a cluster until SIGINT or SIGTERM; ClusterError says which part failed and why."""
+    """Run a cluster until SIGINT or SIGTERM; ClusterError names a part that failed, and the reason."""
     with owned(plan.name) as directory, _signals_noted() as go_on:
         record = _first_record(plan)
         write_record(record)
@@ -106,14 +105,14 @@ def _first_record(plan: ClusterPlan) -> ClusterRecord:
 
 
 class _StopAskedError(Exception):
-    """A signal came while the control plane was starting."""
+    """SIGINT or SIGTERM arrived while the control plane was starting."""
 
 
 @contextmanager
 def _signals_noted() -> Iterator[Callable[[], None]]:
-    """Note signals while starting; the function given raises if one came.
+    """Record signals during the start; the yielded function raises _StopAskedError if one arrived.
 
-    A handler that raises could do so between the birth of a process and the moment we know of it.
+    A signal handler that raises could do so between the start of a process and its registration.
     """
     came: list[int] = []
 
@@ -162,7 +161,7 @@ def _live_and_stop(
 
 
 async def live(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], None], stop: asyncio.Event) -> None:
-    """Run hollow nodes and components on a started control plane until `stop`; ClusterError if one ends before."""
+    """Run hollow nodes and components on a control plane until `stop` is set; ClusterError if one ends before."""
     async with connect(plane.files.kubeconfig) as api:
         machine = Host(plane.files.directory / "pods", plane.files.url, plan.images)
         kubelets = HollowKubelets(
@@ -182,7 +181,7 @@ async def live(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], No
 
 
 def connect(kubeconfig: Path) -> HttpApi:
-    """A client without limits of its own, for what is itself part of the cluster and for tests."""
+    """An API client without rate limits, for parts of the cluster and tests."""
     return HttpApi(from_kubeconfig(kubeconfig), Settings(qps=0, bind_qps=0))
 
 
@@ -197,7 +196,7 @@ async def _watch_over(plane: ControlPlane) -> None:
 
 
 async def _announce(awaited: Mapping[str, asyncio.Event], announce: Callable[[], None]) -> None:
-    """Announce once all are ready; components that are late are named in the log."""
+    """Announce once all are ready; log a warning for components that take long."""
     for name, event in awaited.items():
         waiting = asyncio.get_running_loop().call_later(_LONG_SECONDS, _warn_of_late_components, name)
         await event.wait()
@@ -211,7 +210,7 @@ def _warn_of_late_components(name: str) -> None:
 
 
 async def _first_end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for the first task to end and cancel the others; ClusterError unless it was the stop."""
+    """Wait for the first task to end and cancel the others; ClusterError unless it is the requested stop."""
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

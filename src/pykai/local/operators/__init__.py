@@ -1,8 +1,8 @@
-"""Operators of other projects beside a local cluster: built from their Go modules, run as processes, unchanged.
+"""Operators of other projects for local clusters: built unchanged from their Go modules and run as processes.
 
-Each directory here holds a module that requires one operator. Its definitions and webhooks come from the operator's own
-module too; its webhooks are registered with addresses on loopback and a certificate made for the cluster. It works with
-the rights of the cluster's administrator and without leader election.
+Each directory here contains a Go module that requires one operator. CRDs and webhooks come from the operator's module;
+webhooks are registered with loopback addresses and a certificate for the cluster. An operator has the permissions of
+the cluster's administrator and runs without leader election.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TRAINING_KINDS = ("pytorchjob", "tfjob", "xgboostjob", "paddlejob")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one operator is on this machine; `certificates` and `webhook_port` are for its webhooks."""
+    """The directory and ports of an operator on this machine."""
 
     directory: Path
     kubeconfig: Path
@@ -37,7 +37,7 @@ class Place:
 
     @property
     def health(self) -> str:
-        """The address of its probes."""
+        """The listen address of its health probes."""
         return f"{HOST}:{self.health_port}"
 
 
@@ -53,7 +53,7 @@ def _ray(place: Place) -> list[str]:
 
 
 def _configured(api_version: str, place: Place, **more: object) -> list[str]:
-    """For operators that read a file: write it."""
+    """Write the configuration file of an operator that reads one, and return its flags."""
     document = {
         **more,
         "apiVersion": api_version,
@@ -70,14 +70,14 @@ def _configured(api_version: str, place: Place, **more: object) -> list[str]:
 
 
 def _kueue(place: Place) -> list[str]:
-    """It admits Jobs that name one of its queues; its visibility server would need to run in a pod."""
+    """Kueue admits Jobs that name one of its queues; no visibility server, because that must run in a pod."""
     jobs = {"frameworks": ["batch/job"]}
     flags = _configured("config.kueue.x-k8s.io/v1beta1", place, integrations=jobs)
     return [*flags, "--feature-gates=VisibilityOnDemand=false"]
 
 
 def _karpenter(place: Place) -> list[str]:
-    """With one type of node, which has eight GPUs; hollow kubelets take over what it creates."""
+    """Karpenter offers one instance type with eight GPUs; hollow kubelets adopt the nodes that it creates."""
     offer = {"karpenter.sh/capacity-type": "on-demand", "topology.kubernetes.io/zone": "local"}
     required = [{"key": key, "operator": "In", "values": [value]} for key, value in offer.items()]
     machine = {
@@ -95,9 +95,9 @@ def _karpenter(place: Place) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator: its Go module, the command in it, and where the module keeps definitions and webhooks.
+    """An operator: its Go module, the main package in it, and globs of CRDs and webhook configurations in the module.
 
-    `pods_with`: the label of the pods that its webhooks ask for, which it adds when it is installed by kustomize.
+    `pods_with`: the label that selects the pods of its webhooks, which its own kustomize installation adds.
     """
 
     source: str
@@ -107,10 +107,10 @@ class Operator:
     webhooks: str = ""
     pods_with: str = ""
     health: str = ""
-    """Host, port and path of its probe, where no flag sets them."""
+    """Host, port and path of its health probe if no flag sets them."""
 
     def module(self, name: str) -> Module:
-        """What is built of it."""
+        """The Go module that builds the operator."""
         files = (self.definitions, *([self.webhooks] if self.webhooks else ()))
         package = f"{self.source}/{self.command}".rstrip("/")
         return Module(Path(__file__).parent / name, f"operator-{name}", (), self.source, package, files)
@@ -133,7 +133,7 @@ OPERATORS: Final = {
         "config/webhook/manifests.yaml",
         "leaderworkerset.sigs.k8s.io/name",
     ),
-    # MPIJob is left to the MPI operator: both define that kind, in versions that exclude each other.
+    # Without MPIJob: the MPI operator defines that kind as well, in an incompatible version.
     "training": Operator(
         "github.com/kubeflow/training-operator",
         "cmd/training-operator.v1",
@@ -158,4 +158,4 @@ OPERATORS: Final = {
     AUTOSCALER: Operator("sigs.k8s.io/karpenter", "kwok", "kwok/**/crds/karpenter.*.yaml", _karpenter),
     "kuberay": Operator("github.com/ray-project/kuberay/ray-operator", "", "config/crd/bases/*.yaml", _ray),
 }
-"""By the name that `kai local up --operators` takes."""
+"""The operators by their names in `kai local up --operators`."""

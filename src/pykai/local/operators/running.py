@@ -1,4 +1,4 @@
-"""An operator at work on a local cluster: its kinds defined, its process run, its webhooks registered."""
+"""Runs an operator on a local cluster: applies its CRDs, starts its process and registers its webhooks."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _WEBHOOKS = {each.kind: each for each in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK)}
 
 
 def component(name: str, binary: Path) -> LocalComponent:
-    """An operator as a part of a local cluster; `binary` was built of its module."""
+    """The operator of this name as a component of a local cluster; `binary`: built from its module."""
     return LocalComponent(name, partial(_run, OPERATORS[name], name, binary))
 
 
 async def _run(operator: Operator, name: str, binary: Path, kubeconfig: Path, ready: asyncio.Event) -> None:
-    """Define its kinds, run it, and set `ready` once it answers its probes and its webhooks are in force."""
+    """Apply its CRDs, run it, and set `ready` once it is healthy and its webhooks are registered."""
     place = Place(kubeconfig.parent / "operators" / name, kubeconfig, *_free_ports())
     place.certificates.mkdir(parents=True, exist_ok=True)
     credentials = issue([HOST], datetime.now(UTC))
@@ -64,7 +64,7 @@ async def _run(operator: Operator, name: str, binary: Path, kubeconfig: Path, re
 
 
 async def _serve(api: Api, operator: Operator, files: Path, place: Place, credentials: ServingCredentials) -> None:
-    """Wait until the operator answers, then register its webhooks."""
+    """Wait until the operator is healthy, then register its webhooks."""
     probe = f"http://{operator.health or f'{place.health}/readyz'}"
     async with aiohttp.ClientSession() as session:
         while not await _answers(session, probe):
@@ -82,7 +82,7 @@ async def _serve(api: Api, operator: Operator, files: Path, place: Place, creden
 
 
 def _on_loopback(hook: Object, pods_with: str, place: Place, credentials: ServingCredentials) -> Object:
-    """A webhook as this cluster reaches it; one for pods sees those of its operator only."""
+    """A webhook with a loopback address; one for pods only selects those of its operator."""
     url = f"https://{HOST}:{place.webhook_port}{hook['clientConfig']['service']['path']}"
     client = {"url": url, "caBundle": base64.b64encode(credentials.authority).decode()}
     for_pods = any("pods" in rule["resources"] for rule in hook["rules"])
