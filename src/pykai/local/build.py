@@ -42,10 +42,10 @@ class GoMissingError(RuntimeError):
 def version_of(go: Path) -> Version | None:
     """The version (major, minor) of a toolchain; None if it does not run."""
     try:
-        said = subprocess.run([go, "version"], capture_output=True, text=True, timeout=60, check=True).stdout
+        output = subprocess.run([go, "version"], capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r"\bgo(\d+)\.(\d+)", said)
+    match = re.search(r"\bgo(\d+)\.(\d+)", output)
     return (int(match[1]), int(match[2])) if match else None
 
 
@@ -53,7 +53,7 @@ def installed_go(needed: Version) -> Path | None:
     """The path of the user's Go of at least this version; None if there is none."""
     on_path = shutil.which("go")
     candidates = [Path(on_path)] if on_path else []
-    candidates += [Path(place) for place in _FOUND_IN if Path(place).exists()]
+    candidates += [Path(path) for path in _FOUND_IN if Path(path).exists()]
     for candidate in candidates:
         version = version_of(candidate)
         if version is not None and version >= needed:
@@ -97,17 +97,17 @@ def go_from_index(cache: Path, announce: Announce) -> Path:
 
 def ensure_go(needed: Version, cache: Path, announce: Announce) -> Path:
     """The path of a Go toolchain of at least this version; installs one into `cache` if the machine has none."""
-    found = installed_go(needed)
-    if found is not None:
-        return found
+    installed = installed_go(needed)
+    if installed is not None:
+        return installed
     try:
         return go_from_index(cache, announce)
-    except GoMissingError as why:
+    except GoMissingError as error:
         release = ".".join(map(str, needed))
         raise GoMissingError(
-            f"the control plane is built with Go {release} or newer, which was not found, and {why}.\n"
+            f"the control plane is built with Go {release} or newer, which was not found, and {error}.\n"
             f"Install Go {release} (https://go.dev/doc/install) so that `go version` works, then try again."
-        ) from why
+        ) from error
 
 
 BINARY = "controlplane"
@@ -115,7 +115,7 @@ _FILES = ("go.mod", "go.sum")
 _VERSION_VARIABLES = "k8s.io/component-base/version"
 _ENVIRONMENT = {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
 _ERROR_LINES = 20
-_MANY = 25
+_LINE_PACKAGES = 25
 _KUBERNETES = "k8s.io/kubernetes"
 RELEASE_VARIABLE = "KAI_KUBERNETES"
 
@@ -140,25 +140,25 @@ class Lines:
     """A watcher for output without a terminal: one line per stage and per 10 %, or per 25 packages if the total is
     unknown. `what`: the name of what is built."""
 
-    def __init__(self, say: Callable[[str], None], what: str = "control plane") -> None:
-        self._say = say
+    def __init__(self, print_line: Callable[[str], None], what: str = "control plane") -> None:
+        self._print = print_line
         self._what = what
-        self._said = ""
+        self._last_line = ""
 
     def __call__(self, progress: Progress) -> None:
-        if (line := f"{self._what}: {progress.stage}{_far(progress)}") != self._said:
-            self._said = line
-            self._say(line)
+        if (line := f"{self._what}: {progress.stage}{_progress_suffix(progress)}") != self._last_line:
+            self._last_line = line
+            self._print(line)
 
 
-def _far(progress: Progress) -> str:
+def _progress_suffix(progress: Progress) -> str:
     if progress.total:
         return f" {10 * (10 * progress.done // progress.total)} %"
-    some = progress.done // _MANY * _MANY
+    some = progress.done // _LINE_PACKAGES * _LINE_PACKAGES
     return f", {some}" if some else ""
 
 
-def _silent(progress: Progress) -> None:
+def _ignore_progress(progress: Progress) -> None:
     """The default watcher: ignores progress."""
 
 
@@ -178,7 +178,7 @@ class Module:
     package: str = "."
     files: tuple[str, ...] = ()
 
-    def _required(self, pattern: str) -> str:
+    def _match_go_mod(self, pattern: str) -> str:
         match = re.search(pattern, (self.directory / "go.mod").read_text(), re.MULTILINE)
         if match is None:
             raise BuildError(f"{self.directory / 'go.mod'} has no line matching {pattern!r}")
@@ -186,11 +186,11 @@ class Module:
 
     def release(self) -> str:
         """The release of `source`, such as `v1.35.4`."""
-        return self._required(rf"^(?:require)?\s*{re.escape(self.source)} (v\S+)")
+        return self._match_go_mod(rf"^(?:require)?\s*{re.escape(self.source)} (v\S+)")
 
     def go(self) -> Version:
         """The minimum version of Go."""
-        major, minor = self._required(r"^go (\d+\.\d+)").split(".")
+        major, minor = self._match_go_mod(r"^go (\d+\.\d+)").split(".")
         return int(major), int(minor)
 
     def key(self) -> str:
@@ -212,7 +212,7 @@ class Module:
 
 
 @contextmanager
-def _only_one(lock: Path, watch: Watcher) -> Iterator[None]:
+def _build_lock(lock: Path, watch: Watcher) -> Iterator[None]:
     with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -222,7 +222,7 @@ def _only_one(lock: Path, watch: Watcher) -> Iterator[None]:
         yield
 
 
-def _follow(command: Sequence[str | Path], directory: Path, on_line: Callable[[str], None]) -> None:
+def _run_go(command: Sequence[str | Path], directory: Path, on_line: Callable[[str], None]) -> None:
     """Run a Go command and pass its output on line by line; BuildError with the last lines if it fails."""
     last: deque[str] = deque(maxlen=_ERROR_LINES)
     environment = {**os.environ, **_ENVIRONMENT}
@@ -253,7 +253,7 @@ def _count_packages(go: Path, module: Module, watch: Watcher) -> int:
             packages += 1
 
     watch(Progress("reading modules"))
-    _follow([go, "list", "-mod=readonly", "-deps", module.package], module.directory, on_line)
+    _run_go([go, "list", "-mod=readonly", "-deps", module.package], module.directory, on_line)
     return packages
 
 
@@ -267,38 +267,38 @@ def _compile(go: Path, module: Module, binary: Path, watch: Watcher) -> None:
         watch(Progress("compiling", compiled, total))
 
     watch(Progress("compiling", 0, total))
-    _follow([go, "build", "-v", "-o", binary, *module.flags(), module.package], module.directory, on_line)
+    _run_go([go, "build", "-v", "-o", binary, *module.flags(), module.package], module.directory, on_line)
     watch(Progress("compiling", total, total))
 
 
-def _prove(binary: Path, module: Module) -> None:
+def _test_binary(binary: Path, module: Module) -> None:
     """Raise BuildError if the binary does not run or reports another release."""
     try:
         done = subprocess.run([binary, *(module.version or ("--help",))], capture_output=True, text=True)
     except OSError as error:
         raise BuildError(f"the new binary does not run here: {error}") from error
-    said, release = done.stdout.strip(), module.release()
-    if module.version and said != f"Kubernetes {release}":
-        raise BuildError(f"the new binary says {said!r} instead of 'Kubernetes {release}'")
+    output, release = done.stdout.strip(), module.release()
+    if module.version and output != f"Kubernetes {release}":
+        raise BuildError(f"the new binary says {output!r} instead of 'Kubernetes {release}'")
     if done.returncode != 0:
         raise BuildError(f"the new binary ends with code {done.returncode}: {done.stderr.strip()[-500:]}")
 
 
 def _keep_files(go: Path, module: Module, home: Path) -> None:
     """Copy files of the source module, such as CRDs, beside the binary."""
-    found: list[str] = []
-    _follow([go, "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module.source], module.directory, found.append)
+    output: list[str] = []
+    _run_go([go, "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module.source], module.directory, output.append)
     for pattern in module.files:
-        paths = sorted(Path(found[-1]).glob(pattern))
+        paths = sorted(Path(output[-1]).glob(pattern))
         if not paths:
             raise BuildError(f"{module.source} {module.release()} has no file {pattern}")
         for path in paths:
-            kept = home / "files" / path.relative_to(found[-1])
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_bytes(path.read_bytes())
+            target = home / "files" / path.relative_to(output[-1])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
 
 
-def _make_room(home: Path) -> None:
+def _create_cache_directory(home: Path) -> None:
     """Create the directory; BuildError before the build if it is not writable."""
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -310,7 +310,7 @@ def _make_room(home: Path) -> None:
         ) from error
 
 
-def control_plane(watch: Watcher = _silent) -> Module:
+def control_plane(watch: Watcher = _ignore_progress) -> Module:
     """The module of the control plane, of the release in KAI_KUBERNETES (such as v1.34.4) if that is set.
 
     The module of another release is a copy in the cache, whose requirements are changed and resolved again.
@@ -321,35 +321,35 @@ def control_plane(watch: Watcher = _silent) -> Module:
     if not re.fullmatch(r"v1\.\d+\.\d+", release):
         raise BuildError(f"{RELEASE_VARIABLE} must be a release of Kubernetes such as {own.release()}, not {release!r}")
     home = cache_root() / "modules" / f"{release}-{own.key()}"
-    _make_room(home)
-    with _only_one(home / "lock", watch):
+    _create_cache_directory(home)
+    with _build_lock(home / "lock", watch):
         if not (home / "go.sum").exists():
             for source in (*own.directory.glob("*.go"), own.directory / "go.mod"):
                 shutil.copy(source, home)
             go = ensure_go(own.go(), cache_root(), lambda what: watch(Progress(what)))
             watch(Progress(f"resolving modules of {release}"))
-            _requiring(go, release, home)
+            _require_release(go, release, home)
             for _ in range(2):  # the second run resolves requirements that the first one added
-                _follow([go, "mod", "tidy", "-e"], home, lambda _: None)
+                _run_go([go, "mod", "tidy", "-e"], home, lambda _: None)
     return replace(own, directory=home)
 
 
-def _requiring(go: Path, release: str, home: Path) -> None:
+def _require_release(go: Path, release: str, home: Path) -> None:
     """Change a go.mod to require another release of Kubernetes and its staging modules.
 
     Kubernetes replaces the staging modules by directories of its repository, so `go` cannot derive their versions.
     """
-    said: list[str] = []
-    _follow([go, "mod", "download", "-json", f"{_KUBERNETES}@{release}"], home, said.append)
-    theirs = Path(json.decode("\n".join(said), type=dict[str, str])["GoMod"]).read_text()
-    parts = re.findall(r"^\s*(k8s\.io/\S+) => \./staging/", theirs, re.MULTILINE)
-    ours = [line for line in (home / "go.mod").read_text().splitlines() if "// indirect" not in line]
-    kept = [line for line in ours if "k8s.io/" not in line]
-    required = [f"{_KUBERNETES} {release}", *(f"{part} {release.replace('v1.', 'v0.', 1)}" for part in parts)]
+    output: list[str] = []
+    _run_go([go, "mod", "download", "-json", f"{_KUBERNETES}@{release}"], home, output.append)
+    upstream = Path(json.decode("\n".join(output), type=dict[str, str])["GoMod"]).read_text()
+    staging_modules = re.findall(r"^\s*(k8s\.io/\S+) => \./staging/", upstream, re.MULTILINE)
+    direct = [line for line in (home / "go.mod").read_text().splitlines() if "// indirect" not in line]
+    kept = [line for line in direct if "k8s.io/" not in line]
+    required = [f"{_KUBERNETES} {release}", *(f"{part} {release.replace('v1.', 'v0.', 1)}" for part in staging_modules)]
     (home / "go.mod").write_text("\n".join([*kept, *(f"require {each}" for each in required), ""]))
 
 
-def ensure_binary(watch: Watcher = _silent, module: Module | None = None) -> Path:
+def ensure_binary(watch: Watcher = _ignore_progress, module: Module | None = None) -> Path:
     """The path of a module's binary, by default the control plane; builds it if it is not cached, which takes minutes.
 
     `watch` is called with the progress.
@@ -359,13 +359,13 @@ def ensure_binary(watch: Watcher = _silent, module: Module | None = None) -> Pat
     binary = home / module.binary
     if binary.exists():
         return binary
-    _make_room(home)
-    with _only_one(home / "lock", watch):
+    _create_cache_directory(home)
+    with _build_lock(home / "lock", watch):
         if not binary.exists():
             go = ensure_go(module.go(), cache_root(), lambda what: watch(Progress(what)))
             unfinished = home / f"{module.binary}.unfinished"
             _compile(go, module, unfinished, watch)
-            _prove(unfinished, module)
+            _test_binary(unfinished, module)
             if module.files:
                 _keep_files(go, module, home)
             unfinished.replace(binary)

@@ -56,14 +56,14 @@ def free_ports(host: str = HOST) -> Ports:
         return Ports(*(each.getsockname()[1] for each in sockets))
 
 
-def can_be_name(name: str) -> bool:
+def is_valid_name(name: str) -> bool:
     """Whether the text is a valid name of a cluster, which becomes a directory and a kubeconfig context."""
     return _NAME.fullmatch(name) is not None
 
 
 def checked_name(name: str) -> str:
     """Return the name; FieldError if it is not a valid cluster name."""
-    if not can_be_name(name):
+    if not is_valid_name(name):
         raise FieldError("", f"cluster name {name!r}: use up to 32 lower-case letters, digits and inner dashes")
     return name
 
@@ -133,8 +133,8 @@ class ClusterFiles:
 
 def prepare(files: ClusterFiles) -> None:
     """Create the directories and secrets of a new cluster; removes those of an earlier start."""
-    for leftover in (files.directory / "etcd", files.pki):
-        shutil.rmtree(leftover, ignore_errors=True)
+    for stale in (files.directory / "etcd", files.pki):
+        shutil.rmtree(stale, ignore_errors=True)
     for directory in (files.pki, files.log("any").parent):
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -237,10 +237,10 @@ def read_record(name: str) -> ClusterRecord | None:
 def records() -> list[ClusterRecord]:
     """The records of all clusters, dead ones included, by name; ignores other files."""
     try:
-        found = sorted(path.name for path in clusters_root().iterdir() if can_be_name(path.name))
+        names = sorted(path.name for path in clusters_root().iterdir() if is_valid_name(path.name))
     except FileNotFoundError:
         return []
-    return [record for record in map(read_record, found) if record is not None]
+    return [record for record in map(read_record, names) if record is not None]
 
 
 @contextmanager
@@ -252,7 +252,7 @@ def owned(name: str) -> Iterator[Path]:
     directory = directory_of(name)
     descriptor = _lock(directory)
     try:
-        _end_leftovers(name)
+        _end_leftover_parts(name)
         for path in directory.iterdir():
             if path.name not in (_LOCK, OWNER_LOG):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -279,7 +279,7 @@ def _lock(directory: Path) -> int:
         os.close(descriptor)
 
 
-def _end_leftovers(name: str) -> None:
+def _end_leftover_parts(name: str) -> None:
     record = read_record(name)
     if record is not None:
         end_all(record.parts.values(), PART_STOP_SECONDS)

@@ -53,12 +53,12 @@ class Image:
 Images = Mapping[str, Image]
 
 
-def name_of(reference: str) -> str:
+def image_name(reference: str) -> str:
     """The image name without registry, path, tag and digest."""
     return reference.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
-def words_of(container: Object, image: Image) -> list[str]:
+def command_line(container: Object, image: Image) -> list[str]:
     """The command line of a container, from its spec or its image; ValueError if the image has no such program."""
     program, *rest = container.get("command") or image.entrypoint
     if program not in image.programs:
@@ -67,7 +67,7 @@ def words_of(container: Object, image: Image) -> list[str]:
 
 
 Content = dict[str, bytes]
-_KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+_LABEL_PATH = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _TOKEN_SECONDS = 3600
 
 
@@ -86,48 +86,48 @@ class Sources:
     async def config_map(self, name: str, optional: bool = False) -> Content:
         """The data of a ConfigMap; NotYetError if it does not exist and is not optional."""
         found = await self._object(CONFIG_MAP, name, optional)
-        plain = {key: text.encode() for key, text in (found.get("data") or {}).items()}
-        return plain | _decoded(found.get("binaryData"))
+        text = {key: value.encode() for key, value in (found.get("data") or {}).items()}
+        return text | _decoded(found.get("binaryData"))
 
     async def secret(self, name: str, optional: bool = False) -> Content:
         """The data of a Secret; NotYetError if it does not exist and is not optional."""
         return _decoded((await self._object(SECRET, name, optional)).get("data"))
 
-    async def token(self, asked: Fields) -> bytes:
+    async def token(self, projection: Fields) -> bytes:
         """A token of the pod's service account, bound to the pod."""
         metadata = self._pod["metadata"]
         bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
         spec = {
-            "audiences": [asked["audience"]] if asked.get("audience") else [],
-            "expirationSeconds": asked.get("expirationSeconds") or _TOKEN_SECONDS,
+            "audiences": [projection["audience"]] if projection.get("audience") else [],
+            "expirationSeconds": projection.get("expirationSeconds") or _TOKEN_SECONDS,
             "boundObjectRef": bound,
         }
         account = SERVICE_ACCOUNT.ref(self._pod["spec"].get("serviceAccountName") or "default", self._namespace)
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        made = await self._api.post(account.sub("token"), body)
-        return str(made["status"]["token"]).encode()
+        response = await self._api.post(account.sub("token"), body)
+        return str(response["status"]["token"]).encode()
 
     def field(self, path: str) -> str:
         """The value of a `fieldPath` of the downward API; ValueError for an unsupported one."""
-        metadata, spec, where = self._pod["metadata"], self._pod["spec"], pod_addresses(self._pod)
-        keyed = _KEYED.fullmatch(path)
-        if keyed:
-            return str((metadata.get(keyed[1]) or {}).get(keyed[2], ""))
-        plain = {
+        metadata, spec, addresses = self._pod["metadata"], self._pod["spec"], pod_addresses(self._pod)
+        keyed_path = _LABEL_PATH.fullmatch(path)
+        if keyed_path:
+            return str((metadata.get(keyed_path[1]) or {}).get(keyed_path[2], ""))
+        values = {
             "metadata.name": metadata["name"],
             "metadata.namespace": metadata["namespace"],
             "metadata.uid": metadata["uid"],
-            "metadata.labels": _lines(metadata.get("labels") or {}),
-            "metadata.annotations": _lines(metadata.get("annotations") or {}),
+            "metadata.labels": _downward_lines(metadata.get("labels") or {}),
+            "metadata.annotations": _downward_lines(metadata.get("annotations") or {}),
             "spec.nodeName": spec["nodeName"],
             "spec.serviceAccountName": spec.get("serviceAccountName", ""),
-            "status.hostIP": where["hostIP"],
-            "status.podIP": where["podIP"],
-            "status.podIPs": where["podIP"],
+            "status.hostIP": addresses["hostIP"],
+            "status.podIP": addresses["podIP"],
+            "status.podIPs": addresses["podIP"],
         }
-        if path not in plain:
+        if path not in values:
             raise ValueError(f"fieldPath {path!r} is not one of a pod")
-        return str(plain[path])
+        return str(values[path])
 
     async def _object(self, resource: Resource, name: str, optional: bool) -> Object:
         try:
@@ -142,7 +142,7 @@ def _decoded(data: Mapping[str, str] | None) -> Content:
     return {key: base64.b64decode(text) for key, text in (data or {}).items()}
 
 
-def _lines(pairs: Mapping[str, str]) -> str:
+def _downward_lines(pairs: Mapping[str, str]) -> str:
     return "\n".join(f"{key}={json.dumps(value)}" for key, value in sorted(pairs.items()))
 
 
@@ -152,53 +152,53 @@ _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][\w.-]*)\)")
 def expanded(text: str, variables: Mapping[str, str]) -> str:
     """Expand `$(NAME)` for known variables; `$$` is an escaped dollar."""
 
-    def value(found: re.Match[str]) -> str:
-        return variables.get(found[1], found[0]) if found[1] else "$"
+    def value(match: re.Match[str]) -> str:
+        return variables.get(match[1], match[0]) if match[1] else "$"
 
     return _REFERENCE.sub(value, text)
 
 
 async def variables_of(container: Object, sources: Sources, given: Mapping[str, str]) -> dict[str, str]:
     """The environment of a container: its own variables, which may refer to the `given` ones."""
-    found = dict(given)
+    variables = dict(given)
     for row in container.get("envFrom") or ():
-        found |= await _all_of(row, sources)
+        variables |= await _env_from(row, sources)
     for row in container.get("env") or ():
-        value = await _drawn(row, sources) if "valueFrom" in row else expanded(row.get("value", ""), found)
+        value = await _value_from(row, sources) if "valueFrom" in row else expanded(row.get("value", ""), variables)
         if value is not None:
-            found[row["name"]] = value
-    return found
+            variables[row["name"]] = value
+    return variables
 
 
-async def _all_of(row: Object, sources: Sources) -> dict[str, str]:
+async def _env_from(row: Object, sources: Sources) -> dict[str, str]:
     content: Content = {}
-    for kind, ask in (("configMapRef", sources.config_map), ("secretRef", sources.secret)):
+    for kind, read in (("configMapRef", sources.config_map), ("secretRef", sources.secret)):
         if kind in row:
-            content |= await ask(row[kind]["name"], bool(row[kind].get("optional")))
+            content |= await read(row[kind]["name"], bool(row[kind].get("optional")))
     return {f"{row.get('prefix', '')}{key}": text.decode() for key, text in content.items()}
 
 
-async def _drawn(row: Object, sources: Sources) -> str | None:
+async def _value_from(row: Object, sources: Sources) -> str | None:
     """The value of a variable with `valueFrom`; None if it is optional and absent."""
     source = row["valueFrom"]
     if "fieldRef" in source:
         return sources.field(source["fieldRef"]["fieldPath"])
-    for kind, ask in (("configMapKeyRef", sources.config_map), ("secretKeyRef", sources.secret)):
+    for kind, read in (("configMapKeyRef", sources.config_map), ("secretKeyRef", sources.secret)):
         if kind in source:
-            asked, optional = source[kind], bool(source[kind].get("optional"))
-            text = (await ask(asked["name"], optional)).get(asked["key"])
+            reference, optional = source[kind], bool(source[kind].get("optional"))
+            text = (await read(reference["name"], optional)).get(reference["key"])
             if text is None and not optional:
-                raise NotYetError(f"{asked['name']} has no key {asked['key']!r}")
+                raise NotYetError(f"{reference['name']} has no key {reference['key']!r}")
             return None if text is None else text.decode()
     raise ValueError(f"env {row['name']}: a source of kind {next(iter(source))} is not supported here")
 
 
 _PROBES = _READY, _ALIVE = "readinessProbe", "livenessProbe"
-_LONGEST_BACKOFF = 64
+_BACKOFF_FACTOR = 64
 """The maximum backoff as a multiple of the initial one."""
-_CANNOT_START = 128
-_LOOK_AGAIN_SECONDS = 0.5
-_LONGEST_LINE = 16 * 1024 * 1024
+_START_FAILED_CODE = 128
+_RETRY_SECONDS = 0.5
+_MAX_LINE_BYTES = 16 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
@@ -218,21 +218,21 @@ def _die_with_parent() -> None:
 
 
 @asynccontextmanager
-async def executing(
-    command: Command, say: Callable[[str], None], grace: Callable[[], float]
+async def running_process(
+    command: Command, write_line: Callable[[str], None], grace: Callable[[], float]
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a process while the block runs; then terminate it, and kill it after `grace()` seconds."""
     # Not asyncio's pipe: with that, a process counts as running while any child of it has its output open.
-    ours, its = os.pipe()
-    logging = asyncio.create_task(_log(ours, say))
+    read_end, write_end = os.pipe()
+    logging = asyncio.create_task(_log(read_end, write_line))
     try:
-        process = await _start(command, its)
+        process = await _start(command, write_end)
         try:
             yield process
         finally:
-            await _end(process, grace())
+            await _terminate(process, grace())
     finally:
-        os.close(its)
+        os.close(write_end)
         await logging
 
 
@@ -249,17 +249,17 @@ async def _start(command: Command, output: int) -> asyncio.subprocess.Process:
     )
 
 
-async def _log(output: int, say: Callable[[str], None]) -> None:
+async def _log(output: int, write_line: Callable[[str], None]) -> None:
     """Log every line from a pipe until the write end is closed."""
-    lines = asyncio.StreamReader(_LONGEST_LINE)
+    lines = asyncio.StreamReader(_MAX_LINE_BYTES)
     protocol = asyncio.StreamReaderProtocol(lines)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(output, "rb"))
     with contextlib.closing(transport):
         async for line in lines:
-            say(line.decode(errors="replace").rstrip("\n"))
+            write_line(line.decode(errors="replace").rstrip("\n"))
 
 
-async def _end(process: asyncio.subprocess.Process, grace: float) -> None:
+async def _terminate(process: asyncio.subprocess.Process, grace: float) -> None:
     """Terminate the process, and kill its process group after the grace period, or at once if cancelled."""
     try:
         with contextlib.suppress(ProcessLookupError, TimeoutError):
@@ -286,12 +286,12 @@ class ProbeSettings(msgspec.Struct, frozen=True, rename="camel"):
 
 def address_of(probe: Object, container: Object, host: str) -> str:
     """The URL of an HTTP probe on `host`; ValueError for other types of probes."""
-    asked = probe.get("httpGet")
-    if asked is None:
+    request = probe.get("httpGet")
+    if request is None:
         raise ValueError(f"container {container['name']}: only httpGet probes are supported here")
     ports = {port.get("name"): port["containerPort"] for port in container.get("ports") or ()}
-    port = ports.get(asked["port"], asked["port"])
-    return f"{asked.get('scheme', 'HTTP').lower()}://{host}:{port}{asked.get('path', '/')}"
+    port = ports.get(request["port"], request["port"])
+    return f"{request.get('scheme', 'HTTP').lower()}://{host}:{port}{request.get('path', '/')}"
 
 
 async def probe_answers(url: str, seconds: float) -> bool:
@@ -339,12 +339,12 @@ class ContainerProcess:
         self.state: Object = {"waiting": {"reason": "ContainerCreating"}}
         self.last: Object = {}
         self.restarts = 0
-        self._backoff = Backoff(terms.restart_seconds, terms.restart_seconds * _LONGEST_BACKOFF)
+        self._backoff = Backoff(terms.restart_seconds, terms.restart_seconds * _BACKOFF_FACTOR)
         self.ready = False
         self._spec = spec
         self._terms = terms
         self._log = log
-        self._asked: dict[str, str] = {}
+        self._probe_urls: dict[str, str] = {}
 
     @property
     def exit_code(self) -> int | None:
@@ -354,75 +354,75 @@ class ContainerProcess:
 
     def status(self, uid: str) -> Object:
         """The ContainerStatus in the status of the pod with this uid."""
-        basis = container_status(uid, self._spec, self.state, self.restarts)
-        return basis | {"ready": self.ready, "lastState": self.last}
+        status = container_status(uid, self._spec, self.state, self.restarts)
+        return status | {"ready": self.ready, "lastState": self.last}
 
     async def run(self) -> None:
         """Run and restart the container until it ends by its restart policy; cancellation terminates the process."""
         while True:
-            await self._execute(await self._prepared())
+            await self._execute(await self._prepare_command())
             if self._terms.policy == "Never" or (self._terms.policy == "OnFailure" and self.exit_code == 0):
                 return
             reason = "CrashLoopBackOff" if self.exit_code else "Completed"
             self.last, self.restarts = self.state, self.restarts + 1
-            self._become({"waiting": {"reason": reason}})
+            self._set_state({"waiting": {"reason": reason}})
             await asyncio.sleep(self._backoff.after(self.restarts))
             self._log.begin()
 
-    def _become(self, state: Object, *, ready: bool = False) -> None:
+    def _set_state(self, state: Object, *, ready: bool = False) -> None:
         self.state, self.ready = state, ready
         self._terms.changed()
 
-    async def _prepared(self) -> Command:
+    async def _prepare_command(self) -> Command:
         """Prepare the command, and wait until all objects that it needs exist."""
         while True:
             try:
-                self._asked = self._probes()
+                self._probe_urls = self._find_probe_urls()
                 return await self._terms.prepare(self._spec)
             except (NotYetError, ValueError, ApiError) as error:
-                self._become({"waiting": {"reason": "CreateContainerConfigError", "message": str(error)}})
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+                self._set_state({"waiting": {"reason": "CreateContainerConfigError", "message": str(error)}})
+                await asyncio.sleep(_RETRY_SECONDS)
 
-    def _probes(self) -> dict[str, str]:
+    def _find_probe_urls(self) -> dict[str, str]:
         """The URL of each probe."""
         kinds = [kind for kind in _PROBES if kind in self._spec]
         return {kind: address_of(self._spec[kind], self._spec, self._terms.host) for kind in kinds}
 
     async def _execute(self, command: Command) -> None:
-        started, code = _now(), _CANNOT_START
+        started, code = _now(), _START_FAILED_CODE
         try:
-            async with executing(command, self._log.current.write, self._terms.grace) as process:
-                self._become({"running": {"startedAt": started}}, ready=_READY not in self._spec)
-                await self._until_ended_or_unwell(process)
+            async with running_process(command, self._log.current.write, self._terms.grace) as process:
+                self._set_state({"running": {"startedAt": started}}, ready=_READY not in self._spec)
+                await self._wait_for_end(process)
             code = process.returncode or 0
         except OSError as error:
             self._log.current.write(f"cannot be started: {error}")
         finally:
             self._log.current.close()
-            self._become(exited(code if code >= 0 else 128 - code, started, _now()))
+            self._set_state(exited(code if code >= 0 else 128 - code, started, _now()))
 
-    async def _until_ended_or_unwell(self, process: asyncio.subprocess.Process) -> None:
-        unwell = asyncio.Event()
-        ends = [asyncio.create_task(process.wait()), asyncio.create_task(unwell.wait())]
-        followed = [
-            asyncio.create_task(self._probe(_READY, self._is_ready)),
-            asyncio.create_task(self._probe(_ALIVE, lambda good: None if good else unwell.set())),
+    async def _wait_for_end(self, process: asyncio.subprocess.Process) -> None:
+        unhealthy = asyncio.Event()
+        ends = [asyncio.create_task(process.wait()), asyncio.create_task(unhealthy.wait())]
+        probes = [
+            asyncio.create_task(self._probe(_READY, self._set_ready)),
+            asyncio.create_task(self._probe(_ALIVE, lambda good: None if good else unhealthy.set())),
         ]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (*ends, *followed):
+            for task in (*ends, *probes):
                 task.cancel()
-            await asyncio.gather(*ends, *followed, return_exceptions=True)
+            await asyncio.gather(*ends, *probes, return_exceptions=True)
 
     async def _probe(self, kind: str, report: Callable[[bool], None]) -> None:
-        url = self._asked.get(kind)
+        url = self._probe_urls.get(kind)
         if url is not None:
             settings = msgspec.convert(self._spec[kind], ProbeSettings)
             await probe(settings, partial(probe_answers, url, settings.timeout_seconds), report)
 
-    def _is_ready(self, good: bool) -> None:
-        self._become(self.state, ready=good)
+    def _set_ready(self, good: bool) -> None:
+        self._set_state(self.state, ready=good)
 
 
 def _now() -> str:

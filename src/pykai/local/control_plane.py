@@ -141,7 +141,7 @@ def egress_configuration() -> Object:
     }
 
 
-class _Connect(socketserver.StreamRequestHandler):
+class _ConnectHandler(socketserver.StreamRequestHandler):
     """Handles one connection: `CONNECT host:port`, then copies bytes both ways until either side closes."""
 
     connection: socket.socket
@@ -156,21 +156,21 @@ class _Connect(socketserver.StreamRequestHandler):
             self.wfile.write(b"HTTP/1.1 400 only CONNECT host:port\r\n\r\n")
             return
         try:
-            far = socket.create_connection((on_this_machine(host.strip("[]")), int(port)), _CONNECT_SECONDS)
+            target = socket.create_connection((on_this_machine(host.strip("[]")), int(port)), _CONNECT_SECONDS)
         except OSError as error:
             self.wfile.write(f"HTTP/1.1 502 {error}\r\n\r\n".encode())
             return
-        with far:
-            far.settimeout(None)
+        with target:
+            target.settimeout(None)
             self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
             with contextlib.suppress(OSError):
-                _carry(self.connection, far)
+                _copy_both_ways(self.connection, target)
 
 
-def _carry(one: socket.socket, other: socket.socket) -> None:
+def _copy_both_ways(client: socket.socket, target: socket.socket) -> None:
     with selectors.DefaultSelector() as ready:
-        ready.register(one, selectors.EVENT_READ, other)
-        ready.register(other, selectors.EVENT_READ, one)
+        ready.register(client, selectors.EVENT_READ, target)
+        ready.register(target, selectors.EVENT_READ, client)
         while True:
             for key, _ in ready.select():
                 assert isinstance(key.fileobj, socket.socket)
@@ -180,7 +180,7 @@ def _carry(one: socket.socket, other: socket.socket) -> None:
                 key.data.sendall(content)
 
 
-class _Server(socketserver.ThreadingUnixStreamServer):
+class _TunnelServer(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
     request_queue_size = 128
 
@@ -191,7 +191,7 @@ class Tunnel:
     def __init__(self, directory: Path) -> None:
         (directory / SOCKET).unlink(missing_ok=True)
         with contextlib.chdir(directory):
-            self._server = _Server(SOCKET, _Connect)
+            self._server = _TunnelServer(SOCKET, _ConnectHandler)
         self._socket = directory / SOCKET
         threading.Thread(target=self._server.serve_forever, name="tunnel", daemon=True).start()
 
@@ -226,13 +226,13 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 256 * lines))
-            kept = file.read().decode(errors="replace").splitlines()[-lines:]
+            last = file.read().decode(errors="replace").splitlines()[-lines:]
     except FileNotFoundError:
-        kept = []
-    return "\n".join(f"  {line}" for line in kept) or "  (empty)"
+        last = []
+    return "\n".join(f"  {line}" for line in last) or "  (empty)"
 
 
-def _always() -> None:
+def _never_abort() -> None:
     """The default `go_on`: never aborts a start."""
 
 
@@ -249,9 +249,9 @@ class ControlPlane:
         self._flags = flags
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._tunnel: Tunnel | None = None
-        self._go_on = _always
+        self._go_on = _never_abort
 
-    def start(self, seconds: float = START_SECONDS, go_on: Callable[[], None] = _always) -> None:
+    def start(self, seconds: float = START_SECONDS, go_on: Callable[[], None] = _never_abort) -> None:
         """Start every part and return once pods can be created; after a PartError nothing is running.
 
         `go_on` is called repeatedly meanwhile; an exception from it aborts the start in the same way.
@@ -262,21 +262,21 @@ class ControlPlane:
             prepare(self.files)
             self._open_tunnel()
             self._launch(ETCD)
-            self._await(ETCD, lambda: _answers(f"{self.files.etcd_url}/health"), deadline)
+            self._wait_until(ETCD, lambda: _answers(f"{self.files.etcd_url}/health"), deadline)
             self._launch(APISERVER)
-            self._await(APISERVER, self._api_ready, deadline)
+            self._wait_until(APISERVER, self._api_ready, deadline)
             write_kubeconfig(self.files)
             for part in (CONTROLLER_MANAGER, *self._extra):
                 self._launch(part)
-            self._await(CONTROLLER_MANAGER, lambda: self._api_answers(_DEFAULT_ACCOUNT), deadline)
+            self._wait_until(CONTROLLER_MANAGER, lambda: self._api_answers(_DEFAULT_ACCOUNT), deadline)
         except BaseException:
             self.stop()
             raise
 
     def processes(self) -> dict[str, ProcessId]:
         """The running parts by name."""
-        found = {part: identify(process.pid) for part, process in self._running.items()}
-        return {part: process for part, process in found.items() if process is not None}
+        running = {part: identify(process.pid) for part, process in self._running.items()}
+        return {part: process for part, process in running.items() if process is not None}
 
     def check(self) -> None:
         """Raise PartError if a part has ended unexpectedly."""
@@ -317,7 +317,7 @@ class ControlPlane:
                 start_new_session=True,
             )
 
-    def _await(self, part: str, ready: Callable[[], bool], deadline: float) -> None:
+    def _wait_until(self, part: str, ready: Callable[[], bool], deadline: float) -> None:
         while not ready():
             self._go_on()
             self.check()
@@ -353,7 +353,7 @@ def start_cluster(
     directory: Path,
     binary: Path,
     extra: Sequence[str] = (),
-    go_on: Callable[[], None] = _always,
+    go_on: Callable[[], None] = _never_abort,
     flags: FlagTable = FLAGS,
 ) -> ControlPlane:
     """Start a control plane in `directory` on free ports; `go_on` may raise to abort.
@@ -364,8 +364,8 @@ def start_cluster(
         plane = ControlPlane(ClusterFiles(directory, free_ports()), binary, extra, flags)
         try:
             plane.start(go_on=go_on)
-        except PartError as failure:
-            if attempt == _PORT_ATTEMPTS or "address already in use" not in str(failure):
+        except PartError as error:
+            if attempt == _PORT_ATTEMPTS or "address already in use" not in str(error):
                 raise
         else:
             return plane

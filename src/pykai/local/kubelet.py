@@ -52,15 +52,15 @@ LEASE_NAMESPACE = "kube-node-lease"
 FAKE_LABEL = ("kwok.x-k8s.io/node", "fake")
 """The label of Node objects without a kubelet, which kwok-based autoscalers create; hollow kubelets adopt them."""
 _RENEWALS_PER_SECOND = 20
-_PAUSE_SECONDS = (10.0, NODE_GRACE_SECONDS / 3)
-_STEP_SECONDS = 0.25
+_RENEWAL_INTERVAL_SECONDS = (10.0, NODE_GRACE_SECONDS / 3)
+_RENEWAL_STEP_SECONDS = 0.25
 _RETRY_SECONDS = 1.0
-_AT_ONCE = 32
+_CONCURRENT_REGISTRATIONS = 32
 
 
-def pause_between_renewals(nodes: int) -> float:
+def renewal_interval(nodes: int) -> float:
     """The interval between two renewals of a node's lease in seconds."""
-    shortest, longest = _PAUSE_SECONDS
+    shortest, longest = _RENEWAL_INTERVAL_SECONDS
     return min(longest, max(shortest, nodes / _RENEWALS_PER_SECOND))
 
 
@@ -86,7 +86,7 @@ class Registration:
 
     async def register(self, shapes: Iterable[NodeShape]) -> list[Object]:
         """Register every node as ready, or adopt the existing one; return the Node objects."""
-        limit = asyncio.Semaphore(_AT_ONCE)
+        limit = asyncio.Semaphore(_CONCURRENT_REGISTRATIONS)
 
         async def one(shape: NodeShape) -> Object:
             async with limit:
@@ -138,16 +138,16 @@ class Registration:
         """Renew the leases until cancelled, spread evenly; `names` may change meanwhile."""
         while True:
             present = list(names)
-            steps = int(pause_between_renewals(len(present)) / _STEP_SECONDS)
+            steps = int(renewal_interval(len(present)) / _RENEWAL_STEP_SECONDS)
             for step in range(steps):
                 await asyncio.gather(*map(self.renew, present[step::steps]))
-                await asyncio.sleep(_STEP_SECONDS)
+                await asyncio.sleep(_RENEWAL_STEP_SECONDS)
 
 
 def is_ready(node: Object) -> bool:
     """Whether the node has the condition Ready."""
-    found = (node.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def shape_of(node: Object) -> NodeShape | None:
@@ -155,21 +155,21 @@ def shape_of(node: Object) -> NodeShape | None:
     labels, key = node["metadata"].get("labels") or {}, FAKE_LABEL[0]
     if labels.get(key) != FAKE_LABEL[1]:
         return None
-    offered = dict((node.get("status") or {}).get("allocatable") or {})
-    gpus = int(offered.pop(names.NVIDIA_GPU, 0))
-    given = GpuShape(
+    resources = dict((node.get("status") or {}).get("allocatable") or {})
+    gpus = int(resources.pop(names.NVIDIA_GPU, 0))
+    gpu_shape = GpuShape(
         gpus,
         int(labels.get(names.GPU_MEMORY_LABEL, GpuShape().memory_mib)),
         labels.get("nvidia.com/gpu.product", GpuShape().product),
     )
     return NodeShape(
         node["metadata"]["name"],
-        given if gpus else None,
-        offered.pop("cpu", "0"),
-        offered.pop("memory", "0"),
-        int(offered.pop("pods", "110")),
+        gpu_shape if gpus else None,
+        resources.pop("cpu", "0"),
+        resources.pop("memory", "0"),
+        int(resources.pop("pods", "110")),
         labels,
-        resources=offered,
+        resources=resources,
     )
 
 
@@ -236,7 +236,7 @@ async def _send_log(request: web.Request, find: FindLog) -> web.StreamResponse:
     return response
 
 
-async def _refuse(request: web.Request) -> web.StreamResponse:
+async def _not_implemented(request: web.Request) -> web.StreamResponse:
     raise web.HTTPNotImplemented(text="hollow nodes run no containers; kubectl logs shows the devices they would see")
 
 
@@ -250,7 +250,7 @@ async def serving(find: FindLog) -> AsyncIterator[int]:
     app = web.Application()
     app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", handle)
     for what in ("exec", "attach", "portForward"):
-        app.router.add_route("*", f"/{what}/{{rest:.*}}", _refuse)
+        app.router.add_route("*", f"/{what}/{{rest:.*}}", _not_implemented)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
@@ -261,7 +261,7 @@ async def serving(find: FindLog) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
-_BOUND = Selection(fields="spec.nodeName!=")
+_BOUND_PODS = Selection(fields="spec.nodeName!=")
 
 
 class HollowKubelets:
@@ -276,10 +276,10 @@ class HollowKubelets:
     ) -> None:
         self.ready = asyncio.Event()
         self._api = api
-        self._first = tuple(shapes)
+        self._initial_shapes = tuple(shapes)
         self._ledgers: dict[str, NodeLedger] = {}
         self._lives = PodLifecycles(api, self._ledgers, settings or KubeletSettings(), runtime)
-        self._pods = SharedInformer(api, POD, Object, _BOUND)
+        self._pods = SharedInformer(api, POD, Object, _BOUND_PODS)
         self._nodes = SharedInformer(api, NODE, Object)
         self._registration = Registration(api, kubelet_port=0)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -292,8 +292,8 @@ class HollowKubelets:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._pods.run())
                     group.create_task(self._nodes.run())
-                    await self.add(self._first)
-                    await self._take_up()
+                    await self.add(self._initial_shapes)
+                    await self._follow_objects()
                     self.ready.set()
                     await self._registration.keep_renewing(self._ledgers)
             finally:
@@ -322,12 +322,12 @@ class HollowKubelets:
         except NotFound:
             return
 
-    async def _take_up(self) -> None:
+    async def _follow_objects(self) -> None:
         """Follow nodes and pods; running pods are processed first, so that they keep their devices."""
         await self._nodes.synced()
         self._nodes.subscribe(self._node_changed)
         await self._pods.synced()
-        for pod in sorted((pod for _, pod in self._pods.items()), key=_claim_on_devices):
+        for pod in sorted((pod for _, pod in self._pods.items()), key=_device_rank):
             self._lives.seen(pod)
         self._pods.subscribe(self._pod_changed)
 
@@ -345,25 +345,25 @@ class HollowKubelets:
         elif ledger is not None:
             ledger.resize(change.object["status"].get("allocatable") or {})
             if not is_ready(change.object):
-                self._start(self._registration.heal(change.key[1]))
+                self._start_task(self._registration.heal(change.key[1]))
         elif shape is not None:
-            self._start(self._take_over(shape))
+            self._start_task(self._adopt(shape))
 
-    async def _take_over(self, shape: NodeShape) -> None:
+    async def _adopt(self, shape: NodeShape) -> None:
         """Adopt a Node object; if the API server rejects a write, the next change of the object tries again."""
         try:
             await self.add([shape])
         except ApiError:
             self._ledgers.pop(shape.name, None)
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
+    def _start_task(self, work: Coroutine[None, None, None]) -> None:
         """Run a task beside the informers."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-def _claim_on_devices(pod: Object) -> int:
+def _device_rank(pod: Object) -> int:
     """The rank in which pods get devices after a restart: 0 with a recorded device, 1 running, 2 new."""
     if names.RESERVED_GPU_INDEX in (pod["metadata"].get("annotations") or {}):
         return 0

@@ -31,15 +31,15 @@ from pykai.local.containers import (
     NotYetError,
     Sources,
     Terms,
+    command_line,
     expanded,
-    name_of,
+    image_name,
     variables_of,
-    words_of,
 )
 from pykai.objects import units
 
 
-def _chosen(content: Content, source: Object) -> Content:
+def _selected_items(content: Content, source: Object) -> Content:
     """The entries of a ConfigMap or Secret that a volume contains: all, or those in `items`, by path."""
     items = source.get("items")
     if not items:
@@ -51,12 +51,12 @@ def _chosen(content: Content, source: Object) -> Content:
 
 
 async def _config_map(source: Object, sources: Sources) -> Content:
-    return _chosen(await sources.config_map(source["name"], bool(source.get("optional"))), source)
+    return _selected_items(await sources.config_map(source["name"], bool(source.get("optional"))), source)
 
 
 async def _secret(source: Object, sources: Sources) -> Content:
     name = source.get("secretName") or source["name"]
-    return _chosen(await sources.secret(name, bool(source.get("optional"))), source)
+    return _selected_items(await sources.secret(name, bool(source.get("optional"))), source)
 
 
 async def _downward(source: Object, sources: Sources) -> Content:
@@ -75,7 +75,7 @@ async def _projected(source: Object, sources: Sources) -> Content:
     return content
 
 
-async def _nothing(source: Object, sources: Sources) -> Content:
+async def _empty(source: Object, sources: Sources) -> Content:
     return {}
 
 
@@ -85,7 +85,7 @@ KINDS: Mapping[str, Callable[[Object, Sources], Awaitable[Content]]] = {
     "downwardAPI": _downward,
     "serviceAccountToken": _token,
     "projected": _projected,
-    "emptyDir": _nothing,
+    "emptyDir": _empty,
 }
 """How to fill each type of volume or projected source; a hostPath links to the host's directory instead."""
 
@@ -136,10 +136,10 @@ def relocated(text: str, root: Path, mounts: Iterable[Object]) -> str:
 
 
 _REFRESH_SECONDS = 60.0
-_LEAVING_SECONDS = 3.0
+_STOP_SECONDS = 3.0
 """Grace period of processes when the kubelet itself stops, without deletion of their pods."""
 
-_logger = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,69 +154,72 @@ class Host:
 class Containers:
     """A `Runtime` of hollow kubelets for pods that only have containers of known images."""
 
-    def __init__(self, api: Api, machine: Host, restart_seconds: float = 1.0) -> None:
+    def __init__(self, api: Api, host: Host, restart_seconds: float = 1.0) -> None:
         self._api = api
-        self._machine = machine
+        self._host = host
         self._restart_seconds = restart_seconds
 
     def takes(self, pod: Object) -> bool:
         """Whether this runtime can run the pod."""
         spec = pod["spec"]
-        known = all(name_of(container.get("image", "")) in self._machine.images for container in spec["containers"])
+        known = all(image_name(container.get("image", "")) in self._host.images for container in spec["containers"])
         return known and not spec.get("initContainers")
 
-    async def run(self, tenant: RuntimePod) -> None:
+    async def run(self, handle: RuntimePod) -> None:
         """Run the pod until it ends; cancellation terminates its processes."""
-        pod = tenant.latest()
-        folder = self._machine.directory / pod["metadata"]["uid"]
+        pod = handle.latest()
+        folder = self._host.directory / pod["metadata"]["uid"]
         try:
-            await _Running(self._api, self._machine, tenant, folder).run(self._restart_seconds)
+            await _RunningPod(self._api, self._host, handle, folder).run(self._restart_seconds)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Running:
+class _RunningPod:
     """A running pod; `folder`: its directory."""
 
-    def __init__(self, api: Api, machine: Host, tenant: RuntimePod, folder: Path) -> None:
-        self._machine = machine
-        self._tenant = tenant
-        self._pod = tenant.latest()
+    def __init__(self, api: Api, host: Host, handle: RuntimePod, folder: Path) -> None:
+        self._host = host
+        self._handle = handle
+        self._pod = handle.latest()
         self._sources = Sources(api, self._pod)
         self._volumes = folder / "volumes"
         self._roots = folder / "containers"
-        self._host = on_this_machine(pod_ip(self._pod["metadata"]["uid"]))
-        self._told: dict[str, tuple[bool, str]] = {}
-        self._news = asyncio.Event()
+        self._address = on_this_machine(pod_ip(self._pod["metadata"]["uid"]))
+        self._reported_conditions: dict[str, tuple[bool, str]] = {}
+        self._changed = asyncio.Event()
 
     async def run(self, restart_seconds: float) -> None:
         spec = self._pod["spec"]
         policy = spec.get("restartPolicy", "Always")
-        terms = Terms(self._host, policy, restart_seconds, self._grace, self._news.set, self._prepare)
-        containers = [ContainerProcess(each, terms, self._tenant.logs[each["name"]]) for each in spec["containers"]]
-        aside = [asyncio.create_task(self._keep_telling(containers)), asyncio.create_task(self._keep_fresh())]
+        terms = Terms(self._address, policy, restart_seconds, self._grace, self._changed.set, self._prepare)
+        containers = [ContainerProcess(each, terms, self._handle.logs[each["name"]]) for each in spec["containers"]]
+        background = [
+            asyncio.create_task(self._report_changes(containers)),
+            asyncio.create_task(self._refresh_volumes()),
+        ]
         work = [asyncio.create_task(container.run()) for container in containers]
         try:
             await asyncio.gather(*work)
         finally:
             # A second cancellation would cut the grace period short.
-            for task in (*work, *aside):
+            for task in (*work, *background):
                 if not task.cancelling():
                     task.cancel()
-            await asyncio.gather(*work, *aside, return_exceptions=True)
-        await self._tenant.report(self._status(containers))
+            await asyncio.gather(*work, *background, return_exceptions=True)
+        await self._handle.report(self._status(containers))
 
     def _grace(self) -> float:
-        return float(self._tenant.latest()["metadata"].get("deletionGracePeriodSeconds", _LEAVING_SECONDS))
+        return float(self._handle.latest()["metadata"].get("deletionGracePeriodSeconds", _STOP_SECONDS))
 
-    async def _keep_fresh(self) -> None:
+    async def _refresh_volumes(self) -> None:
         """Refresh the volumes periodically, as their sources and tokens change."""
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
             try:
                 await self._fill()
             except (NotYetError, ApiError) as error:
-                _logger.warning("volumes stay as they are", pod=self._pod["metadata"]["name"], why=str(error))
+                log.warning("volumes stay as they are", pod=self._pod["metadata"]["name"], why=str(error))
 
     async def _fill(self) -> None:
         await fill(self._volumes, self._pod["spec"].get("volumes") or (), self._sources)
@@ -228,17 +231,17 @@ class _Running:
         root.mkdir(parents=True, exist_ok=True)
         await self._fill()
         mount(root, mounts, self._volumes)
-        image = self._machine.images[name_of(container["image"])]
-        variables = await variables_of(container, self._sources, {**image.environment, **self._given(root)})
-        words = [expanded(word, variables) for word in words_of(container, image)]
+        image = self._host.images[image_name(container["image"])]
+        variables = await variables_of(container, self._sources, {**image.environment, **self._base_environment(root)})
+        words = [expanded(word, variables) for word in command_line(container, image)]
         return Command(
             [relocated(word, root, mounts) for word in words],
             {name: relocated(value, root, mounts) for name, value in variables.items()},
             root,
         )
 
-    def _given(self, root: Path) -> dict[str, str]:
-        server = urlsplit(self._machine.server)
+    def _base_environment(self, root: Path) -> dict[str, str]:
+        server = urlsplit(self._host.server)
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(root),
@@ -246,21 +249,21 @@ class _Running:
             "KUBERNETES_SERVICE_HOST": str(server.hostname),
             "KUBERNETES_SERVICE_PORT": str(server.port),
             "CONTAINER_SANDBOX_MOUNT_POINT": str(root),
-            "KAI_LISTEN_HOST": self._host,
+            "KAI_LISTEN_HOST": self._address,
         }
 
-    async def _keep_telling(self, containers: list[ContainerProcess]) -> None:
+    async def _report_changes(self, containers: list[ContainerProcess]) -> None:
         while True:
-            await self._news.wait()
-            self._news.clear()
-            await self._tenant.report(self._status(containers))
+            await self._changed.wait()
+            self._changed.clear()
+            await self._handle.report(self._status(containers))
 
     def _status(self, containers: list[ContainerProcess]) -> Object:
         """The pod's status, with the conditions that have changed since the last call."""
         now = units.rfc3339(time.time())
         rows = self._conditions(containers)
-        changed = {kind: row for kind, row in rows.items() if self._told.get(kind) != row}
-        self._told = rows
+        changed = {kind: row for kind, row in rows.items() if self._reported_conditions.get(kind) != row}
+        self._reported_conditions = rows
         status = {
             "phase": _phase(containers),
             **pod_addresses(self._pod),

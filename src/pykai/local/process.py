@@ -39,34 +39,36 @@ class ProcessId:
 
 
 @lru_cache(maxsize=1)
-def _boot() -> str:
+def _boot_id() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
-def _stat(pid: int) -> list[str]:
+def _stat_fields(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the state on; the command before it may contain spaces and parentheses."""
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
-def _started_by_proc(pid: int) -> str | None:
+def _start_time_from_proc(pid: int) -> str | None:
     try:
-        fields = _stat(pid)
+        fields = _stat_fields(pid)
     except (FileNotFoundError, ProcessLookupError):
         return None
     threads = int(fields[17])
     # The main thread of a killed process is a zombie while other threads still exit.
-    return None if fields[0] in "ZX" and threads <= 1 else f"{_boot()}/{fields[19]}"
+    return None if fields[0] in "ZX" and threads <= 1 else f"{_boot_id()}/{fields[19]}"
 
 
-def _started_by_ps(pid: int) -> str | None:
-    said = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
-    state, _, started = said.partition(" ")
-    return None if not said or state.startswith("Z") else started.strip()
+def _start_time_from_ps(pid: int) -> str | None:
+    output = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True
+    ).stdout.strip()
+    state, _, started = output.partition(" ")
+    return None if not output or state.startswith("Z") else started.strip()
 
 
 def identify(pid: int) -> ProcessId | None:
     """The identity of the process that has this pid now; None if there is none."""
-    started = _started_by_proc(pid) if (_PROC / "self" / "stat").exists() else _started_by_ps(pid)
+    started = _start_time_from_proc(pid) if (_PROC / "self" / "stat").exists() else _start_time_from_ps(pid)
     return None if started is None else ProcessId(pid, started)
 
 
@@ -81,7 +83,7 @@ def resident_bytes(pid: int) -> int:
 def cpu_seconds(pid: int) -> float:
     """The CPU time of a process; 0 if it has ended, or without /proc."""
     try:
-        user, system = _stat(pid)[11:13]
+        user, system = _stat_fields(pid)[11:13]
     except (OSError, ValueError):
         return 0.0
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
@@ -90,19 +92,19 @@ def cpu_seconds(pid: int) -> float:
 def wait_for_end(processes: Iterable[ProcessId], seconds: float) -> list[ProcessId]:
     """Wait until all processes have ended; return those still alive after `seconds`."""
     deadline = time.monotonic() + seconds
-    left = [process for process in processes if process.alive()]
-    while left and time.monotonic() < deadline:
+    remaining = [process for process in processes if process.alive()]
+    while remaining and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-        left = [process for process in left if process.alive()]
-    return left
+        remaining = [process for process in remaining if process.alive()]
+    return remaining
 
 
 def end_all(processes: Iterable[ProcessId], grace_seconds: float) -> None:
     """Terminate processes, and kill those still alive after `grace_seconds`."""
-    asked = list(processes)
-    for process in asked:
+    targets = list(processes)
+    for process in targets:
         process.send(signal.SIGTERM)
-    stubborn = wait_for_end(asked, grace_seconds)
-    for process in stubborn:
+    remaining = wait_for_end(targets, grace_seconds)
+    for process in remaining:
         process.send(signal.SIGKILL)
-    wait_for_end(stubborn, grace_seconds)
+    wait_for_end(remaining, grace_seconds)

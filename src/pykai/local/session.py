@@ -35,7 +35,7 @@ from pykai.local.pod_runtime import Containers, Host
 from pykai.local.process import identify
 
 _CHECK_SECONDS = 0.5
-_LONG_SECONDS = 10.0
+_LATE_SECONDS = 10.0
 _STOP = "stop"
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -74,13 +74,13 @@ class ClusterPlan:
 
 def run_cluster(plan: ClusterPlan, binary: Path, on_ready: Callable[[ClusterRecord], None]) -> None:
     """Run a cluster until SIGINT or SIGTERM; ClusterError names a part that failed, and the reason."""
-    with owned(plan.name) as directory, _signals_noted() as go_on:
-        record = _first_record(plan)
+    with owned(plan.name) as directory, _signals_recorded() as go_on:
+        record = _initial_record(plan)
         write_record(record)
         try:
             plane = start_cluster(directory, binary, plan.extra_parts, go_on)
-            _live_and_stop(plan, record, plane, on_ready, go_on)
-        except _StopAskedError:
+            _run_and_stop(plan, record, plane, on_ready, go_on)
+        except _StopRequestedError:
             pass
         except Exception as error:
             failure = str(error) if isinstance(error, ClusterError) else traceback.format_exc()
@@ -89,7 +89,7 @@ def run_cluster(plan: ClusterPlan, binary: Path, on_ready: Callable[[ClusterReco
         remove(plan.name)
 
 
-def _first_record(plan: ClusterPlan) -> ClusterRecord:
+def _initial_record(plan: ClusterPlan) -> ClusterRecord:
     owner = identify(os.getpid())
     if owner is None:
         raise ClusterError("this system does not say when a process started")
@@ -104,26 +104,26 @@ def _first_record(plan: ClusterPlan) -> ClusterRecord:
     )
 
 
-class _StopAskedError(Exception):
+class _StopRequestedError(Exception):
     """SIGINT or SIGTERM arrived while the control plane was starting."""
 
 
 @contextmanager
-def _signals_noted() -> Iterator[Callable[[], None]]:
-    """Record signals during the start; the yielded function raises _StopAskedError if one arrived.
+def _signals_recorded() -> Iterator[Callable[[], None]]:
+    """Record signals during the start; the yielded function raises _StopRequestedError if one arrived.
 
     A signal handler that raises could do so between the start of a process and its registration.
     """
-    came: list[int] = []
+    received: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+    def record(number: int, frame: FrameType | None) -> None:
+        received.append(number)
 
     def go_on() -> None:
-        if came:
-            raise _StopAskedError
+        if received:
+            raise _StopRequestedError
 
-    before = {number: signal.signal(number, note) for number in _STOP_SIGNALS}
+    before = {number: signal.signal(number, record) for number in _STOP_SIGNALS}
     try:
         yield go_on
     finally:
@@ -131,15 +131,15 @@ def _signals_noted() -> Iterator[Callable[[], None]]:
             signal.signal(number, handler)
 
 
-def _live_and_stop(
+def _run_and_stop(
     plan: ClusterPlan,
     record: ClusterRecord,
     plane: ControlPlane,
     on_ready: Callable[[ClusterRecord], None],
     go_on: Callable[[], None],
 ) -> None:
-    site = plane.files
-    started = msgspec.structs.replace(record, url=site.url, kubeconfig=str(site.kubeconfig), parts=plane.processes())
+    files = plane.files
+    started = msgspec.structs.replace(record, url=files.url, kubeconfig=str(files.kubeconfig), parts=plane.processes())
 
     def announce() -> None:
         ready = msgspec.structs.replace(started, phase="ready")
@@ -163,21 +163,19 @@ def _live_and_stop(
 async def live(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], None], stop: asyncio.Event) -> None:
     """Run hollow nodes and components on a control plane until `stop` is set; ClusterError if one ends before."""
     async with connect(plane.files.kubeconfig) as api:
-        machine = Host(plane.files.directory / "pods", plane.files.url, plan.images)
-        kubelets = HollowKubelets(
-            api, plan.nodes, plan.settings, Containers(api, machine, plan.settings.restart_seconds)
-        )
+        host = Host(plane.files.directory / "pods", plane.files.url, plan.images)
+        kubelets = HollowKubelets(api, plan.nodes, plan.settings, Containers(api, host, plan.settings.restart_seconds))
         ready = {component.name: asyncio.Event() for component in plan.components}
         jobs: dict[str, Coroutine[Any, Any, None]] = {
-            "the control plane": _watch_over(plane),
+            "the control plane": _check_periodically(plane),
             "the hollow kubelets": kubelets.run(),
             "the announcement": _announce({"the hollow kubelets": kubelets.ready, **ready}, announce),
-            _STOP: _wait(stop),
+            _STOP: _wait_for_stop(stop),
             **{
                 f"component {each.name}": each.run(plane.files.kubeconfig, ready[each.name]) for each in plan.components
             },
         }
-        await _first_end([asyncio.create_task(job, name=name) for name, job in jobs.items()])
+        await _wait_for_first_end([asyncio.create_task(job, name=name) for name, job in jobs.items()])
 
 
 def connect(kubeconfig: Path) -> HttpApi:
@@ -185,11 +183,11 @@ def connect(kubeconfig: Path) -> HttpApi:
     return HttpApi(from_kubeconfig(kubeconfig), Settings(qps=0, bind_qps=0))
 
 
-async def _wait(stop: asyncio.Event) -> None:
+async def _wait_for_stop(stop: asyncio.Event) -> None:
     await stop.wait()
 
 
-async def _watch_over(plane: ControlPlane) -> None:
+async def _check_periodically(plane: ControlPlane) -> None:
     while True:
         plane.check()
         await asyncio.sleep(_CHECK_SECONDS)
@@ -198,7 +196,7 @@ async def _watch_over(plane: ControlPlane) -> None:
 async def _announce(awaited: Mapping[str, asyncio.Event], announce: Callable[[], None]) -> None:
     """Announce once all are ready; log a warning for components that take long."""
     for name, event in awaited.items():
-        waiting = asyncio.get_running_loop().call_later(_LONG_SECONDS, _warn_of_late_components, name)
+        waiting = asyncio.get_running_loop().call_later(_LATE_SECONDS, _warn_of_late_components, name)
         await event.wait()
         waiting.cancel()
     announce()
@@ -206,10 +204,10 @@ async def _announce(awaited: Mapping[str, asyncio.Event], announce: Callable[[],
 
 
 def _warn_of_late_components(name: str) -> None:
-    structlog.get_logger().warning("not ready yet", component=name, after_seconds=_LONG_SECONDS)
+    structlog.get_logger().warning("not ready yet", component=name, after_seconds=_LATE_SECONDS)
 
 
-async def _first_end(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _wait_for_first_end(tasks: Sequence[asyncio.Task[None]]) -> None:
     """Wait for the first task to end and cancel the others; ClusterError unless it is the requested stop."""
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -219,10 +217,10 @@ async def _first_end(tasks: Sequence[asyncio.Task[None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
     for task in ended:
         if task.get_name() != _STOP:
-            raise ClusterError(_obituary(task))
+            raise ClusterError(_end_reason(task))
 
 
-def _obituary(task: asyncio.Task[None]) -> str:
+def _end_reason(task: asyncio.Task[None]) -> str:
     error = task.exception()
     if error is None:
         return f"{task.get_name()} ended unexpectedly"

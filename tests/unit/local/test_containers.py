@@ -23,7 +23,7 @@ from pykai.kube.memory.server import MemoryApi
 from pykai.kube.resources import CONFIG_MAP, POD, SECRET
 from pykai.local import containers as probes
 from pykai.local import pod_runtime
-from pykai.local.containers import Image, Sources, expanded, name_of, words_of
+from pykai.local.containers import Image, Sources, command_line, expanded, image_name
 from pykai.local.kubelet import HollowKubelets
 from pykai.local.pod_runtime import Containers, Host, relocated
 from pykai.local.process import identify
@@ -41,7 +41,7 @@ FOREVER = "while true; do sleep 0.05; done"
     "reference", ["pykai", "pykai:0.1", "r/pykai:0.1", "localhost:5000/a/pykai", "r/a/pykai:v1@sha256:abc"]
 )
 def test_the_name_of_an_image(reference: str) -> None:
-    assert name_of(reference) == "pykai"
+    assert image_name(reference) == "pykai"
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_the_name_of_an_image(reference: str) -> None:
     ],
 )
 def test_what_a_container_runs(container: Object, words: list[str]) -> None:
-    assert words_of({"image": "shell", **container}, SHELL) == words
+    assert command_line({"image": "shell", **container}, SHELL) == words
 
 
 def test_a_program_that_is_not_in_the_image_is_named() -> None:
     with pytest.raises(ValueError, match="image shell has no program 'bash'"):
-        words_of({"image": "shell", "command": ["bash"]}, SHELL)
+        command_line({"image": "shell", "command": ["bash"]}, SHELL)
 
 
 @pytest.mark.parametrize(
@@ -386,10 +386,10 @@ async def test_a_process_does_not_outlive_its_force_deleted_pod(api: MemoryApi, 
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from pykai.local.containers import Command, executing
+from pykai.local.containers import Command, running_process
 
 async def main():
-    async with executing(Command(["sleep", "60"], {}, Path("/")), print, lambda: 1.0) as process:
+    async with running_process(Command(["sleep", "60"], {}, Path("/")), print, lambda: 1.0) as process:
         print(process.pid, flush=True)
         await asyncio.sleep(60)
 

@@ -17,7 +17,7 @@ from pykai.kube.errors import Unavailable
 from pykai.kube.memory.server import MemoryApi
 from pykai.kube.operations import bind
 from pykai.kube.resources import JOB, LEASE, NODE, POD
-from pykai.local.kubelet import FAKE_LABEL, HollowKubelets, is_ready, pause_between_renewals
+from pykai.local.kubelet import FAKE_LABEL, HollowKubelets, is_ready, renewal_interval
 from tests.hollow_nodes import hollow_nodes
 from tests.timeouts import TIMEOUT_SECONDS
 
@@ -338,8 +338,8 @@ async def test_writes_are_repeated_while_the_server_is_away(api: MemoryApi, monk
 
 
 @pytest.mark.parametrize(("nodes", "seconds"), [(0, 10), (3, 10), (400, 20), (5000, 40)])
-def test_pause_between_renewals(nodes: int, seconds: float) -> None:
-    assert pause_between_renewals(nodes) == seconds
+def test_renewal_interval(nodes: int, seconds: float) -> None:
+    assert renewal_interval(nodes) == seconds
 
 
 async def test_many_pods(api: MemoryApi) -> None:

@@ -44,15 +44,15 @@ class Place:
 Flags = Callable[[Place], list[str]]
 
 
-def _usual(place: Place) -> list[str]:
+def _default_flags(place: Place) -> list[str]:
     return [f"--health-probe-bind-address={place.health}", "--metrics-bind-address=0", "--leader-elect=false"]
 
 
-def _ray(place: Place) -> list[str]:
+def _kuberay(place: Place) -> list[str]:
     return [f"--health-probe-bind-address={place.health}", "--metrics-addr=0", "--enable-leader-election=false"]
 
 
-def _configured(api_version: str, place: Place, **more: object) -> list[str]:
+def _configuration_file(api_version: str, place: Place, **more: object) -> list[str]:
     """Write the configuration file of an operator that reads one, and return its flags."""
     document = {
         **more,
@@ -72,15 +72,15 @@ def _configured(api_version: str, place: Place, **more: object) -> list[str]:
 def _kueue(place: Place) -> list[str]:
     """Kueue admits Jobs that name one of its queues; no visibility server, because that must run in a pod."""
     jobs = {"frameworks": ["batch/job"]}
-    flags = _configured("config.kueue.x-k8s.io/v1beta1", place, integrations=jobs)
+    flags = _configuration_file("config.kueue.x-k8s.io/v1beta1", place, integrations=jobs)
     return [*flags, "--feature-gates=VisibilityOnDemand=false"]
 
 
 def _karpenter(place: Place) -> list[str]:
     """Karpenter offers one instance type with eight GPUs; hollow kubelets adopt the nodes that it creates."""
-    offer = {"karpenter.sh/capacity-type": "on-demand", "topology.kubernetes.io/zone": "local"}
-    required = [{"key": key, "operator": "In", "values": [value]} for key, value in offer.items()]
-    machine = {
+    labels = {"karpenter.sh/capacity-type": "on-demand", "topology.kubernetes.io/zone": "local"}
+    required = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
+    instance_type = {
         "name": "gpu-8",
         "offerings": [{"Price": 8.0, "Available": True, "Requirements": required}],
         "architecture": "amd64",
@@ -88,7 +88,7 @@ def _karpenter(place: Place) -> list[str]:
         "resources": {"cpu": "64", "memory": "512Gi", "pods": "250", "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"},
     }
     file = place.directory / "instance-types.json"
-    file.write_text(json.dumps([machine]))
+    file.write_text(json.dumps([instance_type]))
     ports = [f"--health-probe-port={place.health_port}", f"--metrics-port={place.webhook_port}"]
     return [*ports, f"--instance-types-file-path={file}", "--disable-leader-election"]
 
@@ -121,7 +121,7 @@ OPERATORS: Final = {
         "sigs.k8s.io/jobset",
         "",
         "config/components/crd/bases/*.yaml",
-        partial(_configured, "config.jobset.x-k8s.io/v1alpha1"),
+        partial(_configuration_file, "config.jobset.x-k8s.io/v1alpha1"),
         "config/components/webhook/manifests.yaml",
         "jobset.sigs.k8s.io/jobset-name",
     ),
@@ -129,7 +129,7 @@ OPERATORS: Final = {
         "sigs.k8s.io/lws",
         "cmd",
         "config/crd/bases/leaderworkerset*.yaml",
-        partial(_configured, "config.lws.x-k8s.io/v1alpha1"),
+        partial(_configuration_file, "config.lws.x-k8s.io/v1alpha1"),
         "config/webhook/manifests.yaml",
         "leaderworkerset.sigs.k8s.io/name",
     ),
@@ -138,7 +138,7 @@ OPERATORS: Final = {
         "github.com/kubeflow/training-operator",
         "cmd/training-operator.v1",
         "manifests/base/crds/kubeflow.org_[!m]*.yaml",
-        lambda place: [*_usual(place), *(f"--enable-scheme={kind}" for kind in _TRAINING_KINDS)],
+        lambda place: [*_default_flags(place), *(f"--enable-scheme={kind}" for kind in _TRAINING_KINDS)],
     ),
     "mpi": Operator(
         "github.com/kubeflow/mpi-operator",
@@ -156,6 +156,6 @@ OPERATORS: Final = {
         "kueue.x-k8s.io/queue-name",
     ),
     AUTOSCALER: Operator("sigs.k8s.io/karpenter", "kwok", "kwok/**/crds/karpenter.*.yaml", _karpenter),
-    "kuberay": Operator("github.com/ray-project/kuberay/ray-operator", "", "config/crd/bases/*.yaml", _ray),
+    "kuberay": Operator("github.com/ray-project/kuberay/ray-operator", "", "config/crd/bases/*.yaml", _kuberay),
 }
 """The operators by their names in `kai local up --operators`."""

@@ -19,12 +19,12 @@ from pykai.kube.api import Api, Object, Patch
 from pykai.kube.operations import MANAGER, define
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from pykai.local.clusters import ClusterError, free_ports
-from pykai.local.containers import Command, executing
+from pykai.local.containers import Command, running_process
 from pykai.local.control_plane import tail
 from pykai.local.operators import OPERATORS, Operator, Place
 from pykai.local.session import LocalComponent, connect
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 _WEBHOOKS = {each.kind: each for each in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK)}
 
@@ -51,7 +51,7 @@ async def _run(operator: Operator, name: str, binary: Path, kubeconfig: Path, re
             def say(line: str) -> None:
                 output.write(f"{line}\n")
 
-            async with executing(command, say, lambda: _STOP_SECONDS) as process:
+            async with running_process(command, say, lambda: _STOP_SECONDS) as process:
                 ended = asyncio.create_task(process.wait(), name="ended")
                 serving = asyncio.create_task(_serve(api, operator, files, place, credentials))
                 await asyncio.wait([ended, serving], return_when=asyncio.FIRST_COMPLETED)
@@ -67,12 +67,12 @@ async def _serve(api: Api, operator: Operator, files: Path, place: Place, creden
     """Wait until the operator is healthy, then register its webhooks."""
     probe = f"http://{operator.health or f'{place.health}/readyz'}"
     async with aiohttp.ClientSession() as session:
-        while not await _answers(session, probe):
-            await asyncio.sleep(_LOOK_SECONDS)
+        while not await _is_healthy(session, probe):
+            await asyncio.sleep(_POLL_SECONDS)
     if not operator.webhooks:
         return
-    while not await _listens(place.webhook_port):
-        await asyncio.sleep(_LOOK_SECONDS)
+    while not await _is_listening(place.webhook_port):
+        await asyncio.sleep(_POLL_SECONDS)
     for document in _documents(files, operator.webhooks):
         resource = _WEBHOOKS[document["kind"]]
         name = f"{place.directory.name}-{document['metadata']['name']}"
@@ -90,14 +90,14 @@ def _on_loopback(hook: Object, pods_with: str, place: Place, credentials: Servin
     return {**hook, "clientConfig": client, **({"objectSelector": selector} if for_pods else {})}
 
 
-async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
+async def _is_healthy(session: aiohttp.ClientSession, url: str) -> bool:
     with contextlib.suppress(aiohttp.ClientError, TimeoutError):
         async with session.get(url, timeout=aiohttp.ClientTimeout(total=5)) as answer:
             return answer.status == 200
     return False
 
 
-async def _listens(port: int) -> bool:
+async def _is_listening(port: int) -> bool:
     with contextlib.suppress(OSError):
         _, writer = await asyncio.open_connection(HOST, port)
         writer.close()
@@ -106,8 +106,8 @@ async def _listens(port: int) -> bool:
 
 
 def _documents(files: Path, pattern: str) -> list[Object]:
-    read = (yaml.safe_load_all(path.read_text()) for path in sorted(files.glob(pattern)))
-    return [document for documents in read for document in documents if document]
+    files_read = (yaml.safe_load_all(path.read_text()) for path in sorted(files.glob(pattern)))
+    return [document for documents in files_read for document in documents if document]
 
 
 def _free_ports() -> tuple[int, int]:
