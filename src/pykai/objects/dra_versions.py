@@ -18,12 +18,12 @@ OLDER: Final = ("v1beta2", "v1beta1")
 """Supported versions beside v1, newest first."""
 
 Spec = dict[str, Any]
-_Change = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+_Conversion = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def claim_spec(spec: Spec) -> Spec:
     """Convert the spec of a ResourceClaim to v1; returns the argument if it is v1."""
-    return _with_requests(spec, _nested)
+    return _with_requests(spec, _with_exactly)
 
 
 def slice_spec(spec: Spec) -> Spec:
@@ -31,38 +31,38 @@ def slice_spec(spec: Spec) -> Spec:
     devices = spec.get("devices") or ()
     if not any("basic" in device for device in devices):
         return spec
-    return {**spec, "devices": _changed(devices, _unwrapped)}
+    return {**spec, "devices": _map_items(devices, _without_basic)}
 
 
 def written(body: Spec, version: str) -> Spec:
     """Convert a ResourceClaim from v1 to the version of the server that creates it."""
-    return {**body, "spec": _with_requests(body["spec"], _flat)} if version == "v1beta1" else body
+    return {**body, "spec": _with_requests(body["spec"], _without_exactly)} if version == "v1beta1" else body
 
 
-def _with_requests(spec: Spec, change: _Change) -> Spec:
+def _with_requests(spec: Spec, change: _Conversion) -> Spec:
     devices = spec.get("devices") or {}
     requests = devices.get("requests") or ()
-    made = _changed(requests, change)
-    if all(new is old for new, old in zip(made, requests, strict=True)):
+    changed = _map_items(requests, change)
+    if all(new is old for new, old in zip(changed, requests, strict=True)):
         return spec
-    return {**spec, "devices": {**devices, "requests": made}}
+    return {**spec, "devices": {**devices, "requests": changed}}
 
 
-def _changed(items: Sequence[Mapping[str, Any]], change: _Change) -> list[Mapping[str, Any]]:
+def _map_items(items: Sequence[Mapping[str, Any]], change: _Conversion) -> list[Mapping[str, Any]]:
     return [change(item) for item in items]
 
 
-def _nested(request: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_exactly(request: Mapping[str, Any]) -> Mapping[str, Any]:
     if "exactly" in request or "firstAvailable" in request:
         return request
     return {"name": request.get("name", ""), "exactly": _without(request, "name")}
 
 
-def _flat(request: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_exactly(request: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**_without(request, "exactly"), **request["exactly"]} if "exactly" in request else request
 
 
-def _unwrapped(device: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_basic(device: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**(device.get("basic") or {}), **_without(device, "basic")}
 
 

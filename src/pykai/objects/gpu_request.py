@@ -42,7 +42,7 @@ REGULAR_CONTAINER: Final = "RegularContainer"
 
 _MAX_UNSIGNED: Final = 2**64 - 1
 _SHOWN: Final = 64
-_WHOLE = re.compile(r"[0-9]+")
+_INTEGER = re.compile(r"[0-9]+")
 # No two adjacent parts of a pattern match the same character, against backtracking: annotations may have 256 KiB.
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+")
@@ -107,7 +107,7 @@ def portion(text: str) -> float | None:
 def positive_count(text: str) -> int | None:
     """Parse a positive 64-bit integer (MiB of memory, number of devices); None if the text is none."""
     digits = text.lstrip("0")
-    if not _WHOLE.fullmatch(text) or not digits or len(digits) > len(str(_MAX_UNSIGNED)):
+    if not _INTEGER.fullmatch(text) or not digits or len(digits) > len(str(_MAX_UNSIGNED)):
         return None
     return int(digits) if int(digits) <= _MAX_UNSIGNED else None
 
@@ -160,7 +160,7 @@ def _check_amounts(annotations: Mapping[str, str]) -> None:
 def _check_portion(text: str) -> None:
     if portion(text) is not None:
         return
-    if _foreign_notation(text):
+    if _is_unsupported_notation(text):
         raise GpuRequestError(
             "gpu-fraction annotation value must be a float written with a decimal point or a scientific notation "
             f".given value: {text}"
@@ -171,7 +171,7 @@ def _check_portion(text: str) -> None:
     )
 
 
-def _foreign_notation(text: str) -> bool:
+def _is_unsupported_notation(text: str) -> bool:
     """Whether the text is nan, or a portion in hexadecimal notation, which Kubernetes does not parse."""
     if _NOT_FINITE.fullmatch(text):
         return text.lower() == "nan"
@@ -218,9 +218,9 @@ def new_configmap_prefix(base: str, suffix: str, container: ContainerRef) -> str
 
     `base` is truncated so that every name made from the prefix fits a DNS label.
     """
-    room = _LABEL_LENGTH - (_SUFFIX_LENGTH + 6) - len(_MARK) - (len(str(container.index)) + 1) - 5
-    kept = base[:room].rstrip(".-")
-    return "-".join(part for part in (kept, suffix, _MARK) if part)
+    max_length = _LABEL_LENGTH - (_SUFFIX_LENGTH + 6) - len(_MARK) - (len(str(container.index)) + 1) - 5
+    shortened = base[:max_length].rstrip(".-")
+    return "-".join(part for part in (shortened, suffix, _MARK) if part)
 
 
 def check_configmap_prefix(prefix: str, container: ContainerRef) -> None:

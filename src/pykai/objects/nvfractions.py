@@ -32,7 +32,7 @@ COMPUTE_MODE: Final = "gpu-compute.mode"
 DEVICES: Final = "gpus.devices"
 SUFFIXES: Final = (MEMORY_REQUEST, MEMORY_LIMIT, COMPUTE_MODE, DEVICES)
 PORTION_LIMIT: Final = "gpu-memory.portion.limit"
-_ASKING: Final = (f".{MEMORY_REQUEST}", f".{MEMORY_LIMIT}")
+_REQUEST_SUFFIXES: Final = (f".{MEMORY_REQUEST}", f".{MEMORY_LIMIT}")
 MEBIBYTE: Final = 1024 * 1024
 
 
@@ -76,28 +76,29 @@ def split(annotation: str) -> tuple[str, str]:
 
 def requests_memory(annotations: Mapping[str, str]) -> bool:
     """Whether a container requests GPU memory, valid or not."""
-    return any(name.startswith(NVFRACTIONS_PREFIX) and name.endswith(_ASKING) for name in annotations)
+    return any(name.startswith(NVFRACTIONS_PREFIX) and name.endswith(_REQUEST_SUFFIXES) for name in annotations)
 
 
 def is_class_annotation(annotation: str) -> bool:
     """Whether the annotation belongs to a pod's equivalence class: it affects scheduling."""
-    return annotation.startswith(NVFRACTIONS_PREFIX) and annotation.endswith((*_ASKING, f".{COMPUTE_MODE}"))
+    return annotation.startswith(NVFRACTIONS_PREFIX) and annotation.endswith((*_REQUEST_SUFFIXES, f".{COMPUTE_MODE}"))
 
 
 def parse(annotations: Mapping[str, str]) -> dict[str, ContainerShare]:
     """Parse the requests by container; GpuRequestError names the first invalid annotation."""
-    found: dict[str, dict[str, Fraction | str]] = {}
+    by_container: dict[str, dict[str, Fraction | str]] = {}
     for name in sorted(each for each in annotations if each.startswith(NVFRACTIONS_PREFIX)):
         container, suffix = split(name)
         if suffix == DEVICES:
             continue
-        said = found.setdefault(container, {})
-        said[suffix] = _mode(annotations[name]) if suffix == COMPUTE_MODE else _memory(name, annotations[name])
-    return {container: _share(said) for container, said in found.items()}
+        values = by_container.setdefault(container, {})
+        text = annotations[name]
+        values[suffix] = _parse_mode(text) if suffix == COMPUTE_MODE else _parse_memory(name, text)
+    return {container: _container_share(values) for container, values in by_container.items()}
 
 
-def _share(said: Mapping[str, Fraction | str]) -> ContainerShare:
-    request, limit, mode = (said.get(suffix) for suffix in (MEMORY_REQUEST, MEMORY_LIMIT, COMPUTE_MODE))
+def _container_share(values: Mapping[str, Fraction | str]) -> ContainerShare:
+    request, limit, mode = (values.get(suffix) for suffix in (MEMORY_REQUEST, MEMORY_LIMIT, COMPUTE_MODE))
     return ContainerShare(
         request if isinstance(request, Fraction) else None,
         limit if isinstance(limit, Fraction) else None,
@@ -105,7 +106,7 @@ def _share(said: Mapping[str, Fraction | str]) -> ContainerShare:
     )
 
 
-def _memory(annotation: str, text: str) -> Fraction:
+def _parse_memory(annotation: str, text: str) -> Fraction:
     value = quantity(text)
     if value is None:
         raise GpuRequestError(
@@ -123,7 +124,7 @@ def quantity(text: str) -> Fraction | None:
     return value if value > 0 else None
 
 
-def _mode(text: str) -> str:
+def _parse_mode(text: str) -> str:
     if text not in COMPUTE_MODES:
         raise GpuRequestError(f"invalid NvFractions compute mode: {text}")
     return text

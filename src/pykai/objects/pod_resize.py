@@ -24,7 +24,7 @@ ResourceList = Mapping[str, Amount]
 PENDING: Final = "PodResizePending"
 IN_PROGRESS: Final = "PodResizeInProgress"
 INFEASIBLE: Final = "Infeasible"
-_SIDECAR: Final = "Always"
+_SIDECAR_RESTART_POLICY: Final = "Always"
 
 
 class ActualResources(Kind, frozen=True):
@@ -39,24 +39,24 @@ class ContainerStatus(Kind, frozen=True):
 
 def read_statuses(*lists: Raw) -> dict[str, ContainerStatus]:
     """Decode container statuses, by container name."""
-    found = [json.decode(each, type=list[ContainerStatus] | None) or [] for each in lists if bytes(each)]
-    return {status.name: status for statuses in found for status in statuses}
+    decoded = [json.decode(each, type=list[ContainerStatus] | None) or [] for each in lists if bytes(each)]
+    return {status.name: status for statuses in decoded for status in statuses}
 
 
 def effective_requests(spec: ResourceList | None, status: ContainerStatus | None, infeasible: bool) -> ResourceList:
     """The charged requests of a container; `spec`: its requests; `status`: None before it has started."""
-    asked = spec or {}
+    requests = spec or {}
     reported = [] if status is None else [status.allocated_resources or {}]
     if status is not None and status.resources is not None:
         reported.append(status.resources.requests or {})
     if not any(reported):
-        return asked
+        return requests
     charged: dict[str, Amount] = {}
-    for part in reported if infeasible else [asked, *reported]:
+    for part in reported if infeasible else [requests, *reported]:
         for name, text in part.items():
             if name not in charged or parse_quantity(text) > parse_quantity(charged[name]):
                 charged[name] = text
-    return {**{name: text for name, text in asked.items() if name not in charged}, **charged}
+    return {**{name: text for name, text in requests.items() if name not in charged}, **charged}
 
 
 # ------------------------------------------------------------------------------------------------ pods as JSON has them
@@ -68,15 +68,15 @@ def pod_requests(pod: Mapping[str, Any], *, actual: bool) -> dict[str, str]:
     infeasible = actual and is_infeasible(status)
 
     def charged(container: Mapping[str, Any]) -> ResourceList:
-        asked = _requests(container)
+        requests = _requests(container)
         reported = statuses.get(container.get("name") or "")
-        return effective_requests(asked, reported, infeasible) if reported else asked
+        return effective_requests(requests, reported, infeasible) if reported else requests
 
     init = spec.get("initContainers") or ()
     sidecars: list[ResourceList] = []
     steps: list[dict[str, str]] = []
     for container in init:
-        if container.get("restartPolicy") == _SIDECAR:
+        if container.get("restartPolicy") == _SIDECAR_RESTART_POLICY:
             sidecars.append(charged(container))
         else:
             steps.append(sum_resources([*sidecars, charged(container)]))
@@ -88,9 +88,9 @@ def pod_requests(pod: Mapping[str, Any], *, actual: bool) -> dict[str, str]:
 
 def is_infeasible(status: Mapping[str, Any]) -> bool:
     """Whether the kubelet reports the resize as infeasible, which holds for all of its changes."""
-    rows: Sequence[Mapping[str, Any]] = status.get("conditions") or ()
-    said = [row.get("reason") for row in rows if row.get("type") == PENDING and row.get("status", "True") == "True"]
-    return INFEASIBLE in said or status.get("resize") == INFEASIBLE
+    conditions: Sequence[Mapping[str, Any]] = status.get("conditions") or ()
+    pending = [row for row in conditions if row.get("type") == PENDING and row.get("status", "True") == "True"]
+    return any(row.get("reason") == INFEASIBLE for row in pending) or status.get("resize") == INFEASIBLE
 
 
 def _requests(container: Mapping[str, Any]) -> ResourceList:
@@ -111,9 +111,9 @@ def _statuses(status: Mapping[str, Any]) -> dict[str, ContainerStatus]:
 
 
 def _largest(lists: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    largest: dict[str, str] = {}
     for each in lists:
         for name, text in each.items():
-            if name not in found or parse_quantity(text) > parse_quantity(found[name]):
-                found[name] = text
-    return found
+            if name not in largest or parse_quantity(text) > parse_quantity(largest[name]):
+                largest[name] = text
+    return largest

@@ -219,47 +219,47 @@ def struct_schema(struct: type[Struct], words: Mapping[str, str] | None = None) 
     fields: dict[str, Schema] = {}
     required: list[str] = []
     for name, hint in get_type_hints(struct, include_extras=True).items():
-        _, notes = _unwrapped(hint)
-        if not notes:
+        _, docs = _unwrap(hint)
+        if not docs:
             raise TypeError(f"{struct.__name__}.{name} needs a Doc: it is part of a custom resource")
-        wire = names.get(name) or next((note.name for note in notes if note.name), _camel(name))
-        fields[wire] = _field_schema(hint, words or {})
-        if any(note.required for note in notes):
-            required.append(wire)
+        wire_name = names.get(name) or next((doc.name for doc in docs if doc.name), _camel(name))
+        fields[wire_name] = _field_schema(hint, words or {})
+        if any(doc.required for doc in docs):
+            required.append(wire_name)
     doc = (struct.__doc__ or "").format_map(words or {})
-    made: Schema = {"type": "object", "description": doc, "properties": fields}
-    return {**made, "required": required} if required else made
+    schema: Schema = {"type": "object", "description": doc, "properties": fields}
+    return {**schema, "required": required} if required else schema
 
 
 def _field_schema(hint: Any, words: Mapping[str, str]) -> Schema:
-    kind, notes = _unwrapped(hint)
-    shape = next((note.shape for note in notes if note.shape is not None), kind)
-    below = {**words, **{key: word for note in notes for key, word in note.words.items()}}
-    made = _type_schema(shape, below)
-    for note in reversed(notes):
-        made |= note.rules
-    if isinstance(made.get("default"), str):
-        made["default"] = made["default"].format_map(below)
-    description = "".join(note.text for note in notes).format_map(words)
+    kind, docs = _unwrap(hint)
+    shape = next((doc.shape for doc in docs if doc.shape is not None), kind)
+    nested_words = {**words, **{key: word for doc in docs for key, word in doc.words.items()}}
+    schema = _type_schema(shape, nested_words)
+    for doc in reversed(docs):
+        schema |= doc.rules
+    if isinstance(schema.get("default"), str):
+        schema["default"] = schema["default"].format_map(nested_words)
+    description = "".join(doc.text for doc in docs).format_map(words)
     if description:
-        made["description"] = description
-    return {key: value for key, value in made.items() if value is not None}
+        schema["description"] = description
+    return {key: value for key, value in schema.items() if value is not None}
 
 
-def _unwrapped(hint: Any) -> tuple[Any, list[Doc]]:
+def _unwrap(hint: Any) -> tuple[Any, list[Doc]]:
     """The type inside ClassVar, Annotated and `| None`, and its Docs, the outermost first."""
-    notes: list[Doc] = []
+    docs: list[Doc] = []
     while True:
         origin = get_origin(hint)
         if origin is ClassVar:
             (hint,) = get_args(hint)
         elif origin is Annotated:
-            hint, *found = get_args(hint)
-            notes += [note for note in reversed(found) if isinstance(note, Doc)]
+            hint, *annotations = get_args(hint)
+            docs += [doc for doc in reversed(annotations) if isinstance(doc, Doc)]
         elif origin in (Union, UnionType) and type(None) in get_args(hint):
             (hint,) = [part for part in get_args(hint) if part is not type(None)][:1]
         else:
-            return hint, notes
+            return hint, docs
 
 
 _PLAIN: dict[Any, Schema] = {

@@ -19,8 +19,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 _NUMBER = r"[+-]?(?:[0-9]{1,64}(?:\.[0-9]{0,64})?|\.[0-9]{1,64})"
-_FORM = re.compile(rf"({_NUMBER})(?:[eE]([+-]?[0-9]{{1,3}})|([numkMGTPE]|[KMGTPE]i)?)")
-_SCALE: dict[str | None, Fraction] = {
+_QUANTITY = re.compile(rf"({_NUMBER})(?:[eE]([+-]?[0-9]{{1,3}})|([numkMGTPE]|[KMGTPE]i)?)")
+_SUFFIX_SCALE: dict[str | None, Fraction] = {
     None: Fraction(1),
     "n": Fraction(1, 10**9),
     "u": Fraction(1, 10**6),
@@ -29,8 +29,8 @@ _SCALE: dict[str | None, Fraction] = {
     **{s: Fraction(10 ** (6 + 3 * i)) for i, s in enumerate("MGTPE")},
     **{s + "i": Fraction(1024 ** (1 + i)) for i, s in enumerate("KMGTPE")},
 }
-_WHOLE = re.compile(r"([0-9]{1,18})(m|[kMGTPE]|[KMGTPE]i)?")
-_THOUSANDTHS = {suffix: int(scale * 1000) for suffix, scale in _SCALE.items() if suffix not in ("n", "u")}
+_INTEGER_QUANTITY = re.compile(r"([0-9]{1,18})(m|[kMGTPE]|[KMGTPE]i)?")
+_THOUSANDTHS = {suffix: int(scale * 1000) for suffix, scale in _SUFFIX_SCALE.items() if suffix not in ("n", "u")}
 
 
 class QuantityError(ValueError):
@@ -40,13 +40,13 @@ class QuantityError(ValueError):
 @lru_cache(maxsize=65536, typed=True)
 def parse_quantity(text: str | int | float) -> Fraction:
     """Parse a quantity to base units (cores, bytes, devices), exactly; QuantityError if the API server rejects it."""
-    match = _FORM.fullmatch(str(text))
+    match = _QUANTITY.fullmatch(str(text))
     if match is None:
         raise QuantityError(
             f"{text!r} is not a quantity (expected a number with an optional suffix, such as 500m or 16Gi)"
         )
     number, exponent, suffix = match.groups()
-    scale = Fraction(10) ** int(exponent) if exponent else _SCALE[suffix]
+    scale = Fraction(10) ** int(exponent) if exponent else _SUFFIX_SCALE[suffix]
     return Fraction(number) * scale
 
 
@@ -55,7 +55,7 @@ def _thousandths(text: str | int | float) -> int | None:
 
     Avoids rational numbers, which are slow for clusters in which every pod has different requests.
     """
-    match = _WHOLE.fullmatch(str(text))
+    match = _INTEGER_QUANTITY.fullmatch(str(text))
     return None if match is None else int(match[1]) * _THOUSANDTHS[match[2]]
 
 
@@ -97,12 +97,12 @@ def sum_resources(lists: Iterable[ResourceList | None]) -> dict[str, str]:
             sums[name] = sums.get(name, 0) + amount
             if is_binary:
                 binary.add(name)
-    return {name: _text(sums[name], name in binary) for name in sorted(sums)}
+    return {name: _render_nanos(sums[name], name in binary) for name in sorted(sums)}
 
 
 def canonical(value: Fraction) -> str:
     """The shortest decimal quantity of an amount, rounded up to nano units."""
-    return _text(math.ceil(value * _NANOS), False)
+    return _render_nanos(math.ceil(value * _NANOS), False)
 
 
 @lru_cache(maxsize=65536)
@@ -111,14 +111,14 @@ def _nanos(text: str | int | float) -> tuple[int, bool]:
     return math.ceil(parse_quantity(text) * _NANOS), str(text).endswith("i")
 
 
-def _text(nanos: int, binary: bool) -> str:
+def _render_nanos(nanos: int, binary: bool) -> str:
     """The amount with the largest suffix that leaves a whole number; below 1Ki the suffix is decimal in any case."""
     if binary and nanos % _NANOS == 0 and abs(nanos) >= 1024 * _NANOS:
-        return _scaled(nanos // _NANOS, 1024, _BINARY_SUFFIXES)
-    return _scaled(nanos, 1000, _DECIMAL_SUFFIXES)
+        return _render_scaled(nanos // _NANOS, 1024, _BINARY_SUFFIXES)
+    return _render_scaled(nanos, 1000, _DECIMAL_SUFFIXES)
 
 
-def _scaled(number: int, step: int, suffixes: tuple[str, ...]) -> str:
+def _render_scaled(number: int, step: int, suffixes: tuple[str, ...]) -> str:
     if number == 0:
         return "0"
     power = 0
@@ -138,7 +138,7 @@ _SECONDS: dict[str, Fraction] = {
     "h": Fraction(3600),
 }
 _LONG_SECONDS = {**_SECONDS, "d": Fraction(86400), "w": Fraction(7 * 86400)}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([^0-9.+-]+)", re.ASCII)
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([^0-9.+-]+)", re.ASCII)
 _NANOSECONDS_MAX = 2**63 - 1
 
 
@@ -162,7 +162,7 @@ def _seconds(text: str, units: Mapping[str, Fraction]) -> float:
     sign, unsigned = (-1 if text.startswith("-") else 1), text[1:] if text[:1] in {"-", "+"} else text
     if unsigned == "0":
         return 0.0
-    parts = _PART.findall(unsigned)
+    parts = _DURATION_PART.findall(unsigned)
     if not parts or "".join(number + unit for number, unit in parts) != unsigned:
         raise DurationError(f"{text!r} is not a duration such as 90s or 1h30m")
     unknown = [unit for _, unit in parts if unit not in units]
@@ -185,14 +185,14 @@ def render_duration(seconds: float) -> str:
     if nanoseconds < 10**9:
         sizes = ((10**6, "ms"), (10**3, "µs"), (1, "ns"), (0, "s"))
         size, unit = next((size, unit) for size, unit in sizes if nanoseconds >= size)
-        return sign + _decimal(nanoseconds, size or 1) + unit
+        return sign + _render_decimal(nanoseconds, size or 1) + unit
     minutes, rest = divmod(nanoseconds, 60 * 10**9)
     hours, minutes = divmod(minutes, 60)
     head = (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "")
-    return f"{sign}{head}{_decimal(rest, 10**9)}s"
+    return f"{sign}{head}{_render_decimal(rest, 10**9)}s"
 
 
-def _decimal(amount: int, unit: int) -> str:
+def _render_decimal(amount: int, unit: int) -> str:
     whole, rest = divmod(amount, unit)
     digits = f"{rest:0{len(str(unit)) - 1}d}".rstrip("0") if rest else ""
     return f"{whole}.{digits}" if digits else str(whole)

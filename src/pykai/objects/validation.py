@@ -82,7 +82,7 @@ def violations(value: Any, schema: Schema, path: str = "", old: Any = None) -> I
             yield from _bounds(value, schema, path)
         return
     if not _has_type(value, schema.get("type")):
-        yield path, f"Invalid value: {_shown(value)}: {path} in body must be of type {schema['type']}"
+        yield path, f"Invalid value: {_quoted(value)}: {path} in body must be of type {schema['type']}"
         return
     yield from _bounds(value, schema, path)
     yield from _children(value, schema, path, old)
@@ -98,10 +98,10 @@ def _has_type(value: Any, name: str | None) -> bool:
 def _bounds(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
     if "enum" in schema and value not in schema["enum"]:
         allowed = ", ".join(f'"{item}"' for item in schema["enum"])
-        yield path, f"Unsupported value: {_shown(value)}: supported values: {allowed}"
+        yield path, f"Unsupported value: {_quoted(value)}: supported values: {allowed}"
     if isinstance(value, str):
         if "pattern" in schema and not re.search(schema["pattern"], value):
-            yield path, f"Invalid value: {_shown(value)}: should match '{schema['pattern']}'"
+            yield path, f"Invalid value: {_quoted(value)}: should match '{schema['pattern']}'"
         yield from _size(len(value), schema, ("minLength", "maxLength"), path, "chars long")
     elif isinstance(value, list):
         yield from _size(len(value), schema, ("minItems", "maxItems"), path, "items")
@@ -119,7 +119,7 @@ def _size(size: int, schema: Schema, names: tuple[str, str], path: str, unit: st
 
 def _range(value: float, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
     if schema.get("format") == "int32" and not -(2**31) <= value < 2**31:
-        yield path, f"Invalid value: {_shown(value)}: {path} in body must be an integer of 32 bits"
+        yield path, f"Invalid value: {_quoted(value)}: {path} in body must be an integer of 32 bits"
         return
     for word, bound, exclusive, sign in _RANGES:
         limit = schema.get(bound)
@@ -127,7 +127,7 @@ def _range(value: float, schema: Schema, path: str) -> Iterator[tuple[str, str]]
             continue
         if (value - limit) * sign < 0 or (schema.get(exclusive) and value == limit):
             or_equal = "" if schema.get(exclusive) else " or equal to"
-            yield path, f"Invalid value: {_shown(value)}: should be {word} than{or_equal} {limit}"
+            yield path, f"Invalid value: {_quoted(value)}: should be {word} than{or_equal} {limit}"
 
 
 def _children(value: Any, schema: Schema, path: str, old: Any) -> Iterator[tuple[str, str]]:
@@ -142,11 +142,11 @@ def _children(value: Any, schema: Schema, path: str, old: Any) -> Iterator[tuple
         if name not in value:
             yield _join(path, name), "Required value"
     known, others = schema.get("properties") or {}, schema.get("additionalProperties")
-    past = old if isinstance(old, dict) else {}
+    old_fields = old if isinstance(old, dict) else {}
     for name, item in value.items():
         inner = known.get(name, others if isinstance(others, Mapping) else None)
         if inner is not None:
-            yield from violations(item, inner, _join(path, name), past.get(name))
+            yield from violations(item, inner, _join(path, name), old_fields.get(name))
 
 
 def _duplicates(value: list[Any], schema: Schema, path: str) -> Iterator[tuple[str, str]]:
@@ -155,21 +155,21 @@ def _duplicates(value: list[Any], schema: Schema, path: str) -> Iterator[tuple[s
         return
     seen: list[Any] = []
     for index, item in enumerate(value):
-        mark = [item.get(key) for key in keys] if keys and isinstance(item, dict) else item
-        if mark in seen:
-            yield f"{path}[{index}]", f"Duplicate value: {_shown(mark)}"
-        seen.append(mark)
+        entry_key = [item.get(key) for key in keys] if keys and isinstance(item, dict) else item
+        if entry_key in seen:
+            yield f"{path}[{index}]", f"Duplicate value: {_quoted(entry_key)}"
+        seen.append(entry_key)
 
 
 def _rules(value: Any, schema: Schema, path: str, old: Any) -> Iterator[tuple[str, str]]:
     for rule in schema.get("x-kubernetes-validations") or ():
         transition = re.search(r"\boldSelf\b", rule["rule"]) is not None
-        if (old is not None or not transition) and not _holds(rule["rule"], value, old if transition else None):
-            shown = f"{_shown(value)}: " if isinstance(value, str) else ""
-            yield path, f"Invalid value: {shown}{rule.get('message') or 'failed rule: ' + rule['rule']}"
+        if (old is not None or not transition) and not _rule_holds(rule["rule"], value, old if transition else None):
+            prefix = f"{_quoted(value)}: " if isinstance(value, str) else ""
+            yield path, f"Invalid value: {prefix}{rule.get('message') or 'failed rule: ' + rule['rule']}"
 
 
-def _holds(rule: str, value: Any, old: Any) -> bool:
+def _rule_holds(rule: str, value: Any, old: Any) -> bool:
     """Whether a CEL rule holds; a rule that fails to evaluate, such as for an absent field, does not."""
     if rule == _DURATION_RULE:  # by far the most frequent rule: skip the CEL interpreter
         return _DURATION.search(value) is not None
@@ -178,13 +178,13 @@ def _holds(rule: str, value: Any, old: Any) -> bool:
 
     names = {"self": json_to_cel(value)} | ({} if old is None else {"oldSelf": json_to_cel(old)})
     try:
-        return bool(_program(rule).evaluate(names))
+        return bool(_compiled_rule(rule).evaluate(names))
     except CELEvalError:
         return False
 
 
 @cache
-def _program(rule: str) -> Any:
+def _compiled_rule(rule: str) -> Any:
     import celpy
 
     environment = celpy.Environment()
@@ -195,7 +195,7 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     if isinstance(value, int) and value.bit_length() > _MAX_SHOWN:
         return "a number with many digits"
     shown = str(value) if len(str(value)) <= _MAX_SHOWN else f"{str(value)[:_MAX_SHOWN]}..."
