@@ -1,1 +1,1 @@
-"""The only package that talks to an API server."""
+"""API client, informers, workqueue, events and leases. No other package talks to an API server."""

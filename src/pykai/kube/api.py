@@ -52,7 +52,7 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "") -> str:
-        """Return the URL path of the collection; empty `namespace`: all namespaces."""
+        """Return the URL path of the collection, in all namespaces if `namespace` is empty."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         return f"{root}/namespaces/{quote(namespace, '')}/{self.plural}" if namespace else f"{root}/{self.plural}"
 
@@ -122,7 +122,7 @@ ALL_AT_ONCE = Paging()
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """One page of a list; `token` is empty on the last page, a watch starts at `version`."""
+    """One page of a list. `token` is empty on the last page; a watch can start at `version`."""
 
     items: Sequence[T]
     version: str
@@ -140,7 +140,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """One watch event. A deleted object has its last state."""
+    """One watch event. That of a deletion carries the last state of the object."""
 
     type: EventType
     object: T
@@ -157,7 +157,7 @@ class PatchType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A change to an object. Make one with `merge`, `json`, `strategic` or `apply`.
+    """A change to an object. Build one with `merge`, `json`, `strategic` or `apply`.
 
     `patient`: sent with the low priority of status writes. `dry_run`: the server validates but does not store it.
     """
@@ -171,27 +171,27 @@ class Patch:
 
     @classmethod
     def merge(cls, body: Body) -> Patch:
-        """Fields replace, None removes, lists are replaced whole (RFC 7386)."""
+        """Build a JSON merge patch: fields replace, None removes, lists are replaced as a whole (RFC 7386)."""
         return cls(PatchType.MERGE, body)
 
     @classmethod
     def json(cls, operations: Sequence[Object]) -> Patch:
-        """A list of operations; a failed `test` refuses all of them (RFC 6902)."""
+        """Build a JSON patch: a list of operations, of which none is applied if a `test` fails (RFC 6902)."""
         return cls(PatchType.JSON, operations)
 
     @classmethod
     def strategic(cls, body: Body) -> Patch:
-        """Like merge, but keyed lists (conditions, containers, env) merge by key. Built-in kinds only."""
+        """Build a strategic merge patch: keyed lists (conditions, containers) merge by key. Built-in kinds only."""
         return cls(PatchType.STRATEGIC, body)
 
     @classmethod
     def apply(cls, body: Body, manager: str, *, force: bool = True) -> Patch:
-        """Server-side apply: `manager` owns the fields in `body`; its other fields are removed."""
+        """Build a server-side apply: `manager` owns the fields in `body`, and its other fields are removed."""
         return cls(PatchType.APPLY, body, manager, force)
 
 
 class Propagation(StrEnum):
-    """What happens to the objects a deleted object owns."""
+    """The deletion propagation policy: what happens to the dependents of a deleted object."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -200,7 +200,7 @@ class Propagation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Delete options: None uses the server's default; Conflict unless the object has `uid` and `version`, where set."""
+    """Delete options. None: the default of the server. `uid` and `version`, where set, are preconditions (Conflict)."""
 
     grace_seconds: int | None = None
     propagation: Propagation | None = None
@@ -208,7 +208,7 @@ class Deletion:
     version: str = ""
 
     def body(self) -> Object:
-        """The `DeleteOptions` object."""
+        """Return the `DeleteOptions` object."""
         checks = {"uid": self.uid, "resourceVersion": self.version}
         options = {
             "gracePeriodSeconds": self.grace_seconds,

@@ -1,7 +1,7 @@
-"""Address and credentials of the API server: from a kubeconfig or from a pod's service account.
+"""Address and credentials of the API server, from a kubeconfig or from the pod's service account.
 
-A token file is read again every minute, because the kubelet replaces the token long before it expires, and at once
-after the server rejected it. Client certificates are written to files only while TLS loads them.
+A token file is re-read every minute, because the kubelet rotates the token long before it expires, and at once after
+the server rejected it. Client certificates are in files only while TLS loads them.
 """
 
 from __future__ import annotations

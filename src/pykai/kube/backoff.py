@@ -1,9 +1,9 @@
-"""Exponential backoff: the one formula for waiting after failures, and failure counts per item.
+"""Exponential backoff: the delay after a number of consecutive failures, and failure counts per item.
 
     backoff = Backoff(initial=1.0, maximum=60.0)
     await asyncio.sleep(backoff.after(failures))
 
-`ItemBackoff` counts the failures of each item by itself, as client-go's item exponential failure rate limiter does.
+`ItemBackoff` counts failures per item, as client-go's item exponential failure rate limiter does.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pykai.kube import clock
 
 _MAX_EXPONENT = 60
-"""Beyond this power of any useful factor the maximum is reached; larger ones overflow."""
+"""Any useful factor to this power exceeds the maximum; larger powers overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Seconds to wait after failures in a row: `initial` times `factor` for each further failure, up to `maximum`.
+    """The delay in seconds: `initial`, times `factor` for each further consecutive failure, up to `maximum`.
 
-    `jitter` is the part of a delay that is left to chance, from 0 (none) to 1 (all of it), so that many clients that
-    failed together do not come back together. `random` gives numbers in [0, 1).
+    `jitter` is the random part of a delay, from 0 (none) to 1 (all of it); it spreads the retries of clients that fail
+    at the same time. `random` returns numbers in [0, 1).
     """
 
     initial: float = 1.0
@@ -38,7 +38,7 @@ class Backoff:
             raise ValueError(f"factor >= 1 and 0 <= jitter <= 1 must hold, got {self.factor} and {self.jitter}")
 
     def after(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row; none after no failure."""
+        """Return the delay after this many consecutive failures; 0 without a failure."""
         if failures < 1:
             return 0.0
         delay = min(self.maximum, self.initial * self.factor ** min(failures - 1, _MAX_EXPONENT))
@@ -46,15 +46,15 @@ class Backoff:
 
 
 class ItemBackoff:
-    """Failures in a row per item. An item without a failure for twice the maximum delay starts anew."""
+    """Consecutive failures per item; the count resets after twice the maximum delay without a failure."""
 
     def __init__(self, backoff: Backoff | None = None) -> None:
         self._backoff = backoff or Backoff()
         self._failures: dict[Hashable, tuple[int, float]] = {}
-        """Item -> failures in a row, and the end of the newest delay; the one that failed longest ago is first."""
+        """Item -> consecutive failures and the end of its delay; the item that failed longest ago is first."""
 
     def failed(self, item: Hashable, now: float) -> float:
-        """Count a failure of the item; returns the instant before which there should be no other attempt."""
+        """Count a failure of the item; return the time of its next attempt."""
         since = now - 2 * self._backoff.maximum
         self._forget(since)
         before, ended = self._failures.pop(item, (0, since))
@@ -64,7 +64,7 @@ class ItemBackoff:
         return until
 
     def _forget(self, since: float) -> None:
-        """Drop items whose delay ended so long ago, up to the first that did not: each costs its own removal alone."""
+        """Drop items whose delay ended before `since`, from the front, so that each item costs only its own removal."""
         while self._failures:
             item, (_, until) = next(iter(self._failures.items()))
             if until > since:

@@ -1,4 +1,4 @@
-"""The `Api` of a real server: every verb as one HTTP request.
+"""The `Api` of a real API server: each verb is one HTTP request.
 
 async with HttpApi(find_access(kubeconfig)) as api:
     pods = await api.list(POD, Pod)
@@ -168,7 +168,7 @@ class HttpApi:
 
 
 def lane_of(target: Ref | Resource, method: str) -> RequestLane:
-    """Return the lane of a request to an object or a collection."""
+    """Return the lane of a request to an object, a subresource or a collection."""
     resource = target if isinstance(target, Resource) else target.resource
     subresource = "" if isinstance(target, Resource) else target.subresource
     if subresource == "binding" or resource == known.LEASE or (resource == known.BIND_REQUEST and method == "POST"):
@@ -183,7 +183,7 @@ def _selectors(where: Selection) -> Object:
 
 
 def _query(options: Object) -> str:
-    """Return the query string of the options that are set."""
+    """Return the query string of all options that are set."""
     chosen = {name: value for name, value in options.items() if value not in ("", 0)}
     return f"?{urlencode(chosen)}" if chosen else ""
 
@@ -198,14 +198,14 @@ class _Group(Struct):
 
 
 class Versions:
-    """The API versions that a server serves; `ask` returns the response body to a GET of a path."""
+    """The API versions that a server serves; `ask` returns the response body of a GET for a path."""
 
     def __init__(self, ask: Callable[[str], Awaitable[bytes]]) -> None:
         self._ask = ask
         self._served: dict[str, list[str]] = {}
 
     async def of(self, resource: Resource) -> Resource:
-        """Return the kind in the version to use; raise NotFound if the server serves none of the known versions."""
+        """Return the kind in the version to use; NotFound if the server serves none of the known versions."""
         if not resource.older:
             return resource
         if resource.group not in self._served:
@@ -228,5 +228,5 @@ class Versions:
 
 
 def as_written(resource: Resource, body: Object) -> Object:
-    """Return the body of a new object in the form of the chosen version."""
+    """Return the body of a new object converted to the chosen version."""
     return dra_versions.written(body, resource.version) if resource.plural == "resourceclaims" else body

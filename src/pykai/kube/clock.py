@@ -1,10 +1,8 @@
-"""Time as components see it: that of the event loop they run on.
+"""Clock of the running event loop: wall clock, monotonic clock and the jitter of backoffs.
 
-asyncio's loop already is the clock of every timer. A loop that carries a `Clock` of its own (the virtual-time loop of
-`kai simulate`) also supplies the wall clock and the jitter of back-offs, so that a component on it reads nothing of the
-outside world and the same seed gives the same run. On any other loop, and in threads, time is real.
-
-Pass these functions where a component takes a clock; they ask for the loop at every call.
+A loop with a `Clock` of its own, such as the virtual-time loop of `kai simulate`, supplies all three, so that the same
+seed gives the same run. On any other loop, and in threads, time is real. Pass these functions where a component takes
+a clock: each call looks up the loop.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """`wall`: seconds since 1970. `steady`: seconds that never go back. `jitter`: a number in [0, 1)."""
+    """`wall`: seconds since 1970. `steady`: monotonic seconds. `jitter`: a number in [0, 1)."""
 
     wall: Callable[[], float] = time.time
     steady: Callable[[], float] = time.monotonic
@@ -29,7 +27,7 @@ REAL = Clock()
 
 
 def current() -> Clock:
-    """The clock of the running loop; the real one where none runs."""
+    """Return the clock of the running loop; the real one without a loop."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -39,15 +37,15 @@ def current() -> Clock:
 
 
 def wall() -> float:
-    """Seconds since 1970."""
+    """Return the seconds since 1970."""
     return current().wall()
 
 
 def steady() -> float:
-    """Seconds that never go back, for durations and deadlines."""
+    """Return monotonic seconds, for durations and deadlines."""
     return current().steady()
 
 
 def jitter() -> float:
-    """A number in [0, 1) that spreads retries."""
+    """Return a number in [0, 1) that spreads retries."""
     return current().jitter()

@@ -2,8 +2,8 @@
 
 Equal events (object, type, reason, message) are one Event with a count. The first occurrence is written at once,
 repetitions at most once a minute with the current count. Each object has a token bucket, and the buffer of pending
-events is bounded; events over either limit are counted in `dropped`. Failed writes are retried for some minutes,
-because most events occur once and are reported nowhere else. Events are forgotten after an hour without repetition.
+events is bounded; `dropped` counts the events over either limit. Failed writes are retried for some minutes, because
+most events occur once and are reported nowhere else. A series ends after an hour without repetition.
 """
 
 from __future__ import annotations

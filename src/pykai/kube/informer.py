@@ -1,16 +1,16 @@
-"""Shared informers: list+watch of one kind, shared by all components of the process that read it.
+"""Shared informers: list and watch of one kind, shared by all components of the process that read it.
 
-An informer lists in pages, then watches from the list's resourceVersion. A watch that ends resumes from the last
-version seen, including bookmarks. If the server has compacted that version (Gone), the informer lists again and
-reports the difference to its store as changes. Invariant: handlers see the history of every object once and in order,
-even across lost connections. A version older than the last one seen (the server was restored from a backup) is
-handled as Gone.
+A reflector lists in pages, then watches from the list's resourceVersion. A watch that ends resumes from the last
+version seen, including that of bookmarks. If the server has compacted that version (Gone), the reflector relists, and
+handlers receive the difference to the store. Invariant: handlers see the history of every object once and in order,
+even across lost connections. A version older than the last one seen (the server was restored from a backup) is handled
+as Gone.
 
-An informer is live while the server answers its watch. It raises only when the server keeps rejecting the credentials:
+An informer is live while the server serves its watch. It raises only if the server keeps rejecting the credentials:
 the process must then restart with new ones.
 
 `InformerFactory` has one informer per kind and selection. Optional kinds share one metadata watch on
-CustomResourceDefinitions: when a definition appears, the informer of its kind lists again.
+CustomResourceDefinitions: when a definition appears, the informer of its kind relists.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class InformerOptions:
-    """Retry intervals in seconds, size of list pages, and after how many `refusals` of the credentials `run` raises."""
+    """Retry intervals in seconds, the page size of lists, and the rejections of the credentials after which `run`
+    raises."""
 
     backoff: Backoff = Backoff(0.2, 30.0, jitter=0.5)
     absent_seconds: float = 300.0
@@ -62,7 +63,7 @@ class InformerState(Enum):
 
 
 class SharedInformer(Generic[T]):
-    """The informer of one kind, fed by `run`. An `optional` kind may be absent without making the process unready."""
+    """The informer of one kind; `run` feeds it. An `optional` kind may be absent from a ready process."""
 
     def __init__(
         self, api: Api, resource: Resource, into: type[T], where: Selection = EVERYTHING, *, optional: bool = False
@@ -111,7 +112,7 @@ class SharedInformer(Generic[T]):
         await self._synced.wait()
 
     def subscribe(self, handler: Handler[T]) -> Callable[[], None]:
-        """Call `handler` with every present object as ADDED, now, and with every change from now on.
+        """Call `handler` with every object in the store as ADDED, now, and with every change from now on.
 
         Handlers run in order of subscription and must not raise: an exception ends the watch. Return a function that
         unsubscribes the handler.
@@ -199,7 +200,7 @@ class SharedInformer(Generic[T]):
 
     # ------------------------------------------------------------------------------------------------- trouble
     async def _recover(self, error: ApiError) -> None:
-        """Handle an error: relist, mark the kind absent, or raise; then wait for the backoff."""
+        """Handle an error: relist, mark the kind absent, or raise; then back off."""
         if isinstance(error, Gone | NotFound) and self.state is InformerState.LIVE:
             self._version, self.state = "", InformerState.LOST
             await self._list_again()
@@ -220,7 +221,7 @@ class SharedInformer(Generic[T]):
         await self._wait(max(self._backoff(), float(error.details.get("retryAfterSeconds") or 0)))
 
     async def _list_again(self) -> None:
-        """Wait before listing again, except the first time after a healthy watch, because lists are expensive."""
+        """Back off before relisting, except after a healthy watch, because lists are expensive."""
         first, wait = not self._trouble, self._backoff()
         if not first:
             await self._wait(wait)
@@ -251,18 +252,18 @@ class SharedInformer(Generic[T]):
 
 
 def _is_interruption(error: ApiError) -> bool:
-    """Whether the connection of an open watch broke, so that it can resume at once."""
+    """Whether the connection of an open watch broke, so that the watch can resume at once."""
     return isinstance(error, Timeout | Unavailable)
 
 
 def _is_ahead(error: ApiError) -> bool:
-    """Whether the server has not reached the resourceVersion that was already seen."""
+    """Whether the server (a stale replica) has not reached the resourceVersion that was already seen."""
     causes = error.details.get("causes")
     return any(isinstance(cause, dict) and cause.get("reason") == _TOO_LARGE for cause in causes or ())
 
 
 class InformerFactory:
-    """The shared informers of one process for one API server; they start together and have one readiness."""
+    """The shared informers of one process for one API server; they start together and are ready together."""
 
     def __init__(self, api: Api, pace: InformerOptions | None = None) -> None:
         self._api = api
@@ -274,7 +275,7 @@ class InformerFactory:
     def of(
         self, resource: Resource, into: type[T], where: Selection = EVERYTHING, *, optional: bool = False
     ) -> SharedInformer[T]:
-        """Return the informer of a kind; the first call sets the type, and it is optional only if all calls say so."""
+        """Return the informer of a kind. The first call sets the type; it is optional only if all callers say so."""
         watch = self._watches.get((resource, where))
         if watch is None:
             watch = self._made(SharedInformer(self._api, resource, into, where, optional=optional))
@@ -302,7 +303,7 @@ class InformerFactory:
         raise AssertionError("watches run until they are cancelled")
 
     async def synced(self) -> None:
-        """Return when every informer requested so far has synced."""
+        """Return once every informer requested so far has synced."""
         for watch in list(self._watches.values()):
             await watch.synced()
 

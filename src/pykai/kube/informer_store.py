@@ -1,8 +1,8 @@
 """The store of an informer: objects of one kind, updated by lists and watch events; each update returns its changes.
 
-Invariant: after a list and all events since, the store equals the server's state, and the reported changes, applied
-in order to an empty map, give the store. An object that was deleted and re-created under the same name is a deletion
-and an addition, never a modification. An object that cannot be decoded keeps its last readable state and is logged.
+Invariant: after a list and all events since, the store equals the server's state, and the returned changes, applied in
+order to an empty map, give the store. An object that was deleted and re-created under the same name is a deletion and
+an addition, never a modification. An object that cannot be decoded keeps its last decoded state and is logged.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """A change of one object: `object` is its current state, or its last state if it was deleted.
+    """A change of one object. `object`: its current state, or its last state if it was deleted.
 
-    `old` is the state before, None for an addition.
+    `old`: its state before, None for an addition.
     """
 
     type: EventType
@@ -88,7 +88,7 @@ class InformerStore(Generic[T]):
         return changes
 
     def event(self, kind: EventType, raw: Raw) -> list[Change[T]]:
-        """Apply one watch event that is no bookmark; return the changes, none if the state was known."""
+        """Apply a watch event other than a bookmark; return the changes, none if the state was known."""
         identity = identity_of(raw)
         key, before = identity.key, self._held.get(identity.key)
         if kind is EventType.DELETED:

@@ -5,7 +5,7 @@ their own monotonic clock, so that clock skew does not matter. A holder that can
 lease expires for the others: `renew_seconds` is shorter than `lease_seconds` and counts from when the last renewal was
 sent, because its response may arrive long after the others saw it.
 
-A candidate creates a missing lease, unless the lease had owner references: its owner was deleted then, and a new lease
+A candidate creates a missing lease, unless the lease had owner references: then its owner was deleted, and a new lease
 would never be garbage-collected.
 """
 
@@ -37,7 +37,7 @@ class LeadershipLost(RuntimeError):  # noqa: N818
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The intervals of leader election, in seconds."""
+    """The intervals of leader election in seconds: lease duration, renew deadline and retry period."""
 
     lease_seconds: int = 15
     renew_seconds: float = 10.0
@@ -49,7 +49,7 @@ class Term:
 
 
 class Election:
-    """One candidate for `lease`; `wall` returns seconds since the epoch, written for information only."""
+    """One candidate for `lease`. `wall` returns the seconds since the epoch of renewTime, which no candidate reads."""
 
     def __init__(
         self, api: Api, lease: Ref, identity: str, wall: Callable[[], float], term: Term | None = None
@@ -106,7 +106,7 @@ class Election:
                 raise LeadershipLost(f"{self._identity} could not renew the lease {self._lease.name}")
 
     def _rest(self) -> float:
-        """Return the seconds this replica may still lead since its last renewal; 0 or less: none."""
+        """Return the seconds until the renew deadline of this replica; 0 or less: it may not lead."""
         return self._renewed_at + self._term.renew_seconds - asyncio.get_running_loop().time()
 
     async def _try(self) -> bool:

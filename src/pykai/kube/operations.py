@@ -1,7 +1,6 @@
-"""Writes that are more than one plain write: binding a pod to a node, and bringing definitions of custom kinds into
-force.
+"""Writes of more than one request or with a body of their own: binding a pod, and installing CRDs.
 
-Definitions are applied on the server, so existing objects keep their data and gain fields.
+CRDs are server-side applied, so existing custom resources keep their data and gain fields.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pykai.kube.resources import CRD
 
 
 async def bind(api: Api, pod: Ref, node: str, uid: str = "", annotations: Mapping[str, str] | None = None) -> None:
-    """Assign the pod to the node; with `uid` only that very pod; Conflict if it is bound, going away or gated."""
+    """Bind the pod to the node; with `uid` only that pod. Conflict if it is bound, terminating or gated."""
     metadata = {"uid": uid, "annotations": dict(annotations or {})}
     body: Object = {
         "metadata": {key: value for key, value in metadata.items() if value},
@@ -34,7 +33,7 @@ log = structlog.get_logger("definitions")
 
 
 async def define(api: Api, definitions: Sequence[Object], seconds: float = 60.0) -> None:
-    """Apply definitions and wait until they are in force, at most `seconds` for each."""
+    """Apply CustomResourceDefinitions and wait until each is Established, at most `seconds` for each."""
     refs = [CRD.ref(definition["metadata"]["name"]) for definition in definitions]
     for ref, definition in zip(refs, definitions, strict=True):
         await api.patch(ref, Patch.apply(definition, MANAGER))

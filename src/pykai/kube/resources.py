@@ -1,4 +1,4 @@
-"""Every kind the system reads or writes, as one table of addresses."""
+"""Addresses of every kind that pykai reads or writes."""
 
 from __future__ import annotations
 

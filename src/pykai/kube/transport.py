@@ -1,4 +1,4 @@
-"""Requests to a real server: connections, limits, credentials, time-outs and retries.
+"""HTTP transport to a real API server: connections, rate limits, credentials, timeouts and retries.
 
 Requests use lanes, each with its own connections and rate limit: watches, which hold a connection each and are not
 limited; binds, with the leader election leases; chatter, which is events and status; and everything else. Chatter can
@@ -87,7 +87,7 @@ class _Answer:
 
 
 class Transport:
-    """Connections to one server. Create it inside a running event loop and close it."""
+    """Connections to one API server. Create it inside a running event loop and close it."""
 
     def __init__(self, access: Access, settings: Settings) -> None:
         self._access = access
@@ -111,7 +111,7 @@ class Transport:
             keepalive_timeout=KEEPALIVE_SECONDS,
             ssl=self._access.tls or True,
         )
-        # Compressed responses cost both sides more CPU than the saved bytes are worth inside a data centre.
+        # Inside a data centre, compression costs both sides more CPU than the saved bytes are worth.
         headers = {"User-Agent": f"pykai/{__version__}", "Accept-Encoding": "identity"}
         return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar())
 
@@ -226,7 +226,7 @@ def _delay(failure: ApiError, attempt: int) -> float:
 
 # --------------------------------------------------------------------------------------------------------------- limits
 class RateLimit:
-    """At most `qps` requests a second over time and `burst` at once; `qps` 0 is no limit."""
+    """A token bucket: on average at most `qps` requests a second, and `burst` at once; `qps` 0 is no limit."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 class RetryLater(Exception):  # noqa: N818 - an instruction, not an error
-    """A prerequisite does not exist yet: the key is requeued with backoff, but logged without a traceback."""
+    """A prerequisite does not exist yet: the key is requeued with backoff and logged without a traceback."""
 
 
 class Timer(Protocol):
@@ -107,7 +107,7 @@ class Pace:
             raise ValueError("0 < first_seconds <= longest_seconds must hold")
 
     def backoff(self, failures: int) -> float:
-        """Return the seconds to wait after this many failures in a row; half of the delay is random."""
+        """Return the delay after this many consecutive failures; half of it is random."""
         return Backoff(self.first_seconds, self.longest_seconds, jitter=0.5, random=self.jitter).after(failures)
 
 
@@ -166,7 +166,7 @@ class ReconcileLoop(Generic[K]):
         self._report()
 
     async def quiet(self) -> None:
-        """Return when no key is ready or being reconciled; keys may still wait for their delay."""
+        """Return once no key is ready or being reconciled; keys may still wait for their delay."""
         await self._quiet.wait()
 
     # ---------------------------------------------------------------------------------------------- scheduling
@@ -216,7 +216,7 @@ class ReconcileLoop(Generic[K]):
         began = self._timers.time()
         try:
             after = await reconcile(key)
-        except Exception as error:  # noqa: BLE001 - logged, counted and tried again
+        except Exception as error:  # noqa: BLE001 - logged, counted and retried
             self._done(key, began, "error")
             self._failed(key, error)
         else:

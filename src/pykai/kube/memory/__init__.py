@@ -1,4 +1,4 @@
-"""An API server in memory, with the rules of the real one."""
+"""An in-memory API server with the rules of the real one."""
 
 from pykai.kube.memory.core import Admission
 from pykai.kube.memory.server import MemoryApi

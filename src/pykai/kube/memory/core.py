@@ -1,7 +1,7 @@
-"""The core of the in-memory server: every verb as one synchronous step on the store.
+"""The core of the in-memory API server: each verb is one synchronous step on the store.
 
-Order of a write, as on the server: find, check preconditions, change, admit, conform to the schema, commit. A write
-that changes nothing commits nothing: no new resourceVersion, no event.
+The order of a write is that of the server: find, check preconditions, change, admit, conform to the schema, commit. A
+write that changes nothing commits nothing: no new resourceVersion, no event.
 
 Garbage collection deletes the dependents of deleted owners, then releases owners that wait for their dependents. In a
 cluster a controller does this within seconds; here it completes before the write returns. An owner of a kind that is
@@ -45,7 +45,7 @@ from pykai.kube.memory.served_kinds import (
 )
 
 Admission = Callable[[Resource, Object, Object | None], Object]
-"""Sees (kind, new object, old object or None on creation); returns the object to store, or raises an ApiError."""
+"""A webhook: from (kind, new object, old object or None on create) to the object to store; an ApiError denies it."""
 
 NAME_TRIES = 8
 
@@ -61,7 +61,7 @@ class Core:
         self._admission = tuple(admission)
         self._random = random
         self._created = 0
-        """Prefix of uids, so that rules that order by uid put the older object first for every seed."""
+        """Prefix of uids: rules that order by uid put the older object first, whatever the seed."""
         self._kinds = {resource: built_in(resource) for resource in known.BUILT_IN}
 
     # ------------------------------------------------------------------------------------------------- finding
@@ -82,7 +82,7 @@ class Core:
         return kind, record
 
     def serves(self, api_version: str, kind: str) -> bool:
-        """Whether a kind, as an owner reference names it, is served."""
+        """Whether the server serves a kind that an owner reference names."""
         return any(r.api_version == api_version and r.kind == kind for r in self._kinds)
 
     # ------------------------------------------------------------------------------------------------- writing
@@ -110,7 +110,7 @@ class Core:
         return new
 
     def load(self, resource: Resource, body: Object) -> None:
-        """Store an object of another server, in place of one of the same name."""
+        """Store an object of another cluster, in place of one of the same name."""
         self.kind(resource)
         meta = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
         before = self.store.get(resource, (meta.get("namespace") or "", meta["name"]))
@@ -163,7 +163,7 @@ class Core:
         return self.store.own(kind.resource, record, owners)
 
     def commit(self, kind: ServedKind, record: StoredRecord, new: Object, owners: Owners | None = None) -> StoredRecord:
-        """Store a new state; remove the object if it was only waiting for this change to be deleted."""
+        """Store a new state; remove a terminating object that nothing holds any more."""
         owners = record.owners if owners is None else owners
         if new == record.body() and owners == record.owners:
             return record
@@ -181,7 +181,7 @@ class Core:
 
     # ------------------------------------------------------------------------------------------------ deleting
     def begin_deletion(self, kind: ServedKind, record: StoredRecord, how: Deletion) -> None:
-        """Delete an object, or set its deletionTimestamp if a grace period or finalizer holds it."""
+        """Delete an object, or set its deletionTimestamp if a grace period or finalizers hold it."""
         new = deletion_begun(kind, record.body(), how, self.clock())
         if kind.resource == known.NAMESPACE:
             new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
@@ -192,7 +192,7 @@ class Core:
         collect_marked(self, kind, marked)
 
     def remove(self, kind: ServedKind, record: StoredRecord) -> None:
-        """Remove an object and what depends only on it."""
+        """Remove an object and the dependents that have no other owner."""
         self.store.remove(kind.resource, record)
         if kind.resource == known.CRD:
             self._withdraw(record.body())

@@ -1,6 +1,6 @@
 """Stored objects, the log of their changes, and the watches and selectors that read it.
 
-Every commit takes the next revision of one counter and appends to one log. A watch reads the log from its
+Each commit takes the next revision of one counter and appends to one log. A watch reads the log from its
 resourceVersion on; if the log no longer has it, the watch is Gone, as after a compaction of etcd. Records are
 immutable: all readers share their JSON, and each decodes its own copy. Only `ObjectStore.write` and
 `ObjectStore.remove` change the content.
@@ -175,7 +175,7 @@ Matcher = Callable[[StoredRecord], bool]
 
 
 def matcher(where: Selection, resource: Resource) -> Matcher:
-    """Whether a record belongs to a selection."""
+    """Return the test for whether a record belongs to a selection."""
     has_labels = labels_matching(where.labels)
     has_fields = fields_matching(where.fields, resource)
 
@@ -188,7 +188,7 @@ def matcher(where: Selection, resource: Resource) -> Matcher:
 
 
 class Watcher:
-    """One open watch: lines wait here until their reader takes them."""
+    """One open watch, with the lines that its reader has not taken yet."""
 
     def __init__(self, resource: Resource, selected: Matcher) -> None:
         self.resource = resource
@@ -198,7 +198,7 @@ class Watcher:
         self._closed = False
 
     def offer(self, entry: Entry) -> None:
-        """Queue the event of a change for this watch; an object may also enter or leave its selection."""
+        """Queue the event of a change; an object may also enter or leave the selection of the watch."""
         before = entry.before if entry.before and self._selected(entry.before) else None
         after = entry.after if entry.after and self._selected(entry.after) else None
         if after:
@@ -238,7 +238,7 @@ class Log:
         self._entries: deque[Entry] = deque()
         self._watchers: dict[Resource, list[Watcher]] = defaultdict(list)
         self.observe: Callable[[Entry], None] | None = None
-        """Called with every change."""
+        """Receives every change."""
 
     def append(self, entry: Entry) -> None:
         """Append a change and deliver it to the open watches."""

@@ -1,9 +1,9 @@
-"""The rules of writes, as pure functions: the new state of an object from its old state and the sent one.
+"""The rules of writes, as pure functions from the old state of an object and the sent one to the new state.
 
 If the kind has a status subresource, a write to the object ignores its status, and a write to the status ignores the
 rest. A status write of a built-in kind also changes labels and annotations; one of a custom resource does not.
 
-A deletion removes an object at once unless a grace period (pods on a node) or finalizers hold it: then it gets a
+A deletion removes an object at once unless a grace period (pods on a node) or finalizers hold it: it then gets a
 deletionTimestamp and is removed when neither holds it. A second delete can only shorten the grace period.
 """
 
@@ -62,7 +62,7 @@ def _without_empties(metadata: Object) -> Object:
 
 
 def check_metadata(resource: Resource, body: Object) -> None:
-    """Invalid if a name or label is not well formed."""
+    """Raise Invalid if a name or label is malformed."""
     metadata = body["metadata"]
     found = list(_problems(resource, metadata))
     if found:
@@ -203,7 +203,7 @@ def check_version(kind: ServedKind, old: Object, sent: Object, patched: bool) ->
 
 
 def check_name(name: str, sent: Object) -> None:
-    """Raise BadRequest if the body names another object than the URL."""
+    """Raise BadRequest if the body names another object than the URL does."""
     mine = (sent.get("metadata") or {}).get("name") or ""
     if mine != name:
         raise BadRequest(f"the name of the object ({mine}) does not match the name on the URL ({name})")

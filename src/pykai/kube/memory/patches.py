@@ -5,8 +5,8 @@ merged list, items that only the patch has precede those that it does not have, 
 the real server does so, and readers of `conditions` see it.
 
 Server-side apply keeps field ownership as the set of leaf paths per manager. A leaf is a scalar, an empty map, or a
-list that is replaced as a whole; a keyed list (conditions by type) is a map from key to item. If an object was never
-applied, its first apply treats all present fields as owned by one manager, whose fields can be taken by force.
+list that is replaced as a whole; a keyed list (conditions by type) is a map from key to item. The first apply of an
+object attributes all present fields to one manager, from which force takes them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PRIMITIVE_SETS = frozenset({"finalizers"})
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
-    """RFC 7386: maps merge, None removes, everything else replaces."""
+    """Apply a JSON merge patch (RFC 7386): maps merge, None removes, everything else replaces."""
     if not isinstance(patch, Mapping):
         return copy.deepcopy(patch)
     result = dict(document) if isinstance(document, Mapping) else {}
@@ -55,7 +55,7 @@ def merge_patch(document: Any, patch: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------------ RFC 6902
 def json_patch(document: Any, operations: Sequence[Fields]) -> Any:
-    """RFC 6902; Invalid if an operation cannot be carried out, and then nothing changed."""
+    """Apply a JSON patch (RFC 6902); Invalid, without any change, if an operation fails."""
     result = copy.deepcopy(document)
     for number, operation in enumerate(operations):
         try:
@@ -124,7 +124,7 @@ def _removed(document: Any, path: list[str]) -> Any:
 
 # --------------------------------------------------------------------------------------------- strategic merge
 def strategic_patch(document: Any, patch: Any) -> Any:
-    """Strategic merge of maps; lists named in LIST_KEYS merge by key, `$patch: delete|replace` is honoured."""
+    """Apply a strategic merge patch: lists in LIST_KEYS merge by key, `$patch: delete|replace` is honoured."""
     if not isinstance(patch, Mapping):
         return copy.deepcopy(patch)
     directive = patch.get("$patch")
@@ -165,7 +165,7 @@ def _merged_by_key(key: str, present: list[Any], patch: list[Any]) -> list[Any]:
 
 
 def _interleaved(kept: list[Any], merged: list[Any], place: Mapping[Any, int], key: str) -> list[Any]:
-    """Kept and merged items; a merged one waits only for kept ones that stood before it on the server."""
+    """Merge the order of kept and merged items: a merged item follows the kept ones that preceded it on the server."""
     result: list[Any] = []
     rest = list(kept)
     for item in merged:
@@ -189,7 +189,7 @@ SERVER_OWNED = frozenset(
 
 
 def built_in_keys(path: Path) -> tuple[str, ...]:
-    """Return the keys of a list of a built-in kind; empty for a list that is one value."""
+    """Return the keys of a list of a built-in kind; empty if the list is atomic."""
     key = LIST_KEYS.get(path[-1]) if path else None
     return (key,) if key else ()
 
@@ -231,7 +231,7 @@ def leaves(value: Any, keys: ListKeys, path: Path = ()) -> dict[Path, Any]:
 
 
 def owners_after_write(owners: Owners, before: Object, after: Object, keys: ListKeys) -> Owners:
-    """Return the owners after a write that was no apply: appliers no longer own the fields it changed."""
+    """Return the owners after a write other than an apply: appliers lose the fields that it changed."""
     if not owners:
         return owners
     old, new = leaves(before, keys), leaves(after, keys)

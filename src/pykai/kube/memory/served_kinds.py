@@ -1,7 +1,7 @@
-"""Kind-specific rules of the server: a table of kinds, defaults of new objects, the rules of pods.
+"""Kind-specific rules of the in-memory server: a table of kinds, defaults of new objects, the rules of pods.
 
-`ServedKind` states whether a kind has a status subresource, counts generations, may be updated without a
-resourceVersion, also writes labels and annotations with its status, and keeps the status of a new object. The rows of
+`ServedKind` states whether a kind has a status subresource, counts generations, accepts updates without a
+resourceVersion, writes labels and annotations with its status, and keeps the status of a new object. The rows of
 custom resources come from their definitions.
 """
 

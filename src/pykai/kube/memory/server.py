@@ -1,8 +1,8 @@
-"""An API server in memory: the interface of `pykai.kube.api` with the rules of the real server.
+"""An in-memory API server: the interface of `pykai.kube.api` with the rules of the real server.
 
-It is product code: simulator, dry runs and fast tests run the same controllers on it as a cluster does. The caller
-provides the time, and names and uids come from a seeded generator, so the same calls give the same objects. Garbage
-collection and namespace deletion, for which a cluster needs controllers, take effect at once. Not modelled:
+It is product code: simulator, dry runs and fast tests run on it the controllers that a cluster runs. The caller
+supplies the clock, and a seeded generator supplies names and uids, so that the same calls give the same objects.
+Garbage collection and namespace deletion, for which a cluster needs controllers, take effect at once. Not modelled:
 authorization, `managedFields`, the expiry of events.
 """
 
@@ -167,16 +167,17 @@ class MemoryApi:
         return dict(DONE)
 
     def load(self, resource: Resource, body: Object) -> None:
-        """Store an object of another server unchanged, with uid, times and status, without admission or collection."""
+        """Store an object of another cluster unchanged: its uid, times and status, without admission or garbage
+        collection."""
         self._core.load(resource, body)
 
     def observe(self, change: Callable[[Entry], None]) -> None:
-        """Call `change` with every change from now on, before any watch."""
+        """Call `change` with every change from now on, before the watches."""
         self._core.store.log.observe = change
 
     # ------------------------------------------------------------------------ what a real server does in time
     def compact(self) -> None:
-        """Compact: older watches and continue tokens become Gone."""
+        """Compact the log: older watches and continue tokens become Gone."""
         self._core.store.log.compact()
         self._lists = Lists()
 
@@ -226,7 +227,7 @@ class Lists:
         return records[:limit], token
 
     def resume(self, token: str, compacted: int) -> tuple[int, Sequence[StoredRecord]]:
-        """Return the version of a list and its records from the token on; Gone if it is too long ago."""
+        """Return the version of a list and its records from the token on; Gone if the token expired."""
         found = self._open.get(token)
         if found is None or found[0] < compacted:
             raise Gone("The provided continue parameter is too old to display a consistent list result.")
