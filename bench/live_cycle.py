@@ -105,7 +105,7 @@ class Told(SharedInformer[Any]):
     """A watch that is told its events."""
 
     def tell(self, event: EventType, raw: msgspec.Raw) -> None:
-        for change in self._replica.event(event, raw):
+        for change in self._store.event(event, raw):
             for handler in self._handlers:
                 handler(change)
 

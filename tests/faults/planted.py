@@ -62,13 +62,13 @@ def leaked_reservation() -> AbstractContextManager[Any]:
 
 def forgotten_relist() -> AbstractContextManager[Any]:
     """After a compaction an informer watches on from the present, without a look at what it missed."""
-    original = SharedInformer._tell
+    original = SharedInformer._notify
     listed = SharedInformer._list
 
     async def from_now(self: SharedInformer[Any]) -> None:
         first = not getattr(self, "planted", False)
         self.planted = True  # type: ignore[attr-defined]
-        with mock.patch.object(SharedInformer, "_tell", original if first else lambda *_: None):
+        with mock.patch.object(SharedInformer, "_notify", original if first else lambda *_: None):
             await listed(self)
 
     return mock.patch.object(SharedInformer, "_list", from_now)

@@ -79,7 +79,7 @@ class _Series:
 
 
 @dataclass(slots=True)
-class _Budget:
+class _TokenBucket:
     """The token bucket of one object: `left` tokens at the time `at`."""
 
     left: float = OBJECT_BURST
@@ -103,7 +103,7 @@ class EventRecorder:
         self._component = component
         self._clock = clock
         self._series: OrderedDict[EventRecord, _Series] = OrderedDict()
-        self._budgets: OrderedDict[Regarding, _Budget] = OrderedDict()
+        self._buckets: OrderedDict[Regarding, _TokenBucket] = OrderedDict()
         self._queue: list[tuple[float, int, EventRecord]] = []
         self._number = 0
         self._wake = asyncio.Event()
@@ -120,18 +120,18 @@ class EventRecorder:
         line = " ".join(part.strip() for part in message.splitlines() if part.strip())
         now, text = self._clock(), line.encode()[:MESSAGE_BYTES].decode(errors="ignore")
         what = EventRecord(regarding, type, reason, text, tuple(sorted((annotations or {}).items())))
-        series = _remember(self._series, what, _Series(now, now))
+        series = _get_or_add(self._series, what, _Series(now, now))
         series.count += 1
         series.last = now
         if series.waiting:
             return
-        budget = _remember(self._budgets, regarding, _Budget(at=now))
-        if len(self._queue) >= WAITING_LIMIT or not budget.spend(now):
+        bucket = _get_or_add(self._buckets, regarding, _TokenBucket(at=now))
+        if len(self._queue) >= WAITING_LIMIT or not bucket.spend(now):
             self.dropped += 1
             return
-        self._queue_up(what, series, max(now, series.due))
+        self._enqueue(what, series, max(now, series.due))
 
-    def _queue_up(self, what: EventRecord, series: _Series, when: float) -> None:
+    def _enqueue(self, what: EventRecord, series: _Series, when: float) -> None:
         series.waiting = True
         self._number += 1
         heapq.heappush(self._queue, (when, self._number, what))
@@ -146,12 +146,12 @@ class EventRecorder:
                 continue
             self._wake.clear()
             try:
-                async with asyncio.timeout(self._pause()):
+                async with asyncio.timeout(self._next_wait()):
                     await self._wake.wait()
             except TimeoutError:
-                self._forget()
+                self._expire()
 
-    def _pause(self) -> float | None:
+    def _next_wait(self) -> float | None:
         """Return the seconds until an event is due or expires; None without events."""
         now, waits = self._clock(), []
         if self._queue:
@@ -161,7 +161,7 @@ class EventRecorder:
             waits.append(max(oldest.last + REMEMBERED_SECONDS - now, REPEAT_SECONDS))
         return min(waits, default=None)
 
-    def _forget(self) -> None:
+    def _expire(self) -> None:
         """Drop expired events and token buckets (ordered oldest first), so that a burst does not hold memory."""
         since = self._clock() - REMEMBERED_SECONDS
         while self._series:
@@ -169,11 +169,11 @@ class EventRecorder:
             if series.last > since or series.waiting:
                 break
             del self._series[what]
-        while self._budgets:
-            regarding, budget = next(iter(self._budgets.items()))
-            if budget.at > since:
+        while self._buckets:
+            regarding, bucket = next(iter(self._buckets.items()))
+            if bucket.at > since:
                 break
-            del self._budgets[regarding]
+            del self._buckets[regarding]
 
     async def flush(self) -> None:
         """Write all pending events now, including repetitions that are not due yet."""
@@ -222,10 +222,10 @@ class EventRecorder:
     def _failed(self, what: EventRecord, series: _Series, error: ApiError) -> None:
         """Requeue with backoff; drop the event if the error is permanent or all tries failed."""
         series.tries += 1
-        passing = error.status == TooManyRequests.status or error.status >= ApiError.status
-        if passing and series.tries < TRIES and len(self._queue) < WAITING_LIMIT:
+        transient = error.status == TooManyRequests.status or error.status >= ApiError.status
+        if transient and series.tries < TRIES and len(self._queue) < WAITING_LIMIT:
             if not series.waiting:  # a new occurrence may have queued it meanwhile
-                self._queue_up(what, series, self._clock() + BACKOFF.after(series.tries))
+                self._enqueue(what, series, self._clock() + BACKOFF.after(series.tries))
             return
         series.tries, series.tried_name = 0, ""
         self.dropped += 1
@@ -249,10 +249,10 @@ class EventRecorder:
         }
 
 
-def _remember(memory: OrderedDict[K, V], key: K, fresh: V) -> V:
+def _get_or_add(entries: OrderedDict[K, V], key: K, fresh: V) -> V:
     """Return the value of a key, storing `fresh` if there is none; evict the least recently used key at the limit."""
-    value = memory.setdefault(key, fresh)
-    memory.move_to_end(key)
-    if len(memory) > REMEMBERED:
-        memory.popitem(last=False)
+    value = entries.setdefault(key, fresh)
+    entries.move_to_end(key)
+    if len(entries) > REMEMBERED:
+        entries.popitem(last=False)
     return value

@@ -35,7 +35,7 @@ from pykai.kube.informer_store import Change, InformerStore, Key, StoredObject
 T = TypeVar("T")
 Handler = Callable[[Change[T]], None]
 
-_TOO_LARGE = "ResourceVersionTooLarge"
+_VERSION_TOO_LARGE = "ResourceVersionTooLarge"
 _NAMES_ONLY = Selection(metadata_only=True)
 
 log = structlog.get_logger()
@@ -74,16 +74,16 @@ class SharedInformer(Generic[T]):
         self.optional = optional
         self.state = InformerState.STARTING
         self.problem = ""
-        self.pace = InformerOptions()
+        self.options = InformerOptions()
         self._api = api
-        self._replica: InformerStore[T] = InformerStore(resource, into)
+        self._store: InformerStore[T] = InformerStore(resource, into)
         self._handlers: list[Handler[T]] = []
         self._version = ""
-        self._opened: float | None = None
-        self._trouble = 0
-        self._refused = 0
+        self._opened_at: float | None = None  # None until the server has accepted the watch
+        self._failures = 0
+        self._rejections = 0
         self._synced = asyncio.Event()
-        self._poked = asyncio.Event()
+        self._retry = asyncio.Event()
 
     # ------------------------------------------------------------------------------------------------- reading
     @property
@@ -97,15 +97,15 @@ class SharedInformer(Generic[T]):
         return version_number(self._version)
 
     def __len__(self) -> int:
-        return len(self._replica)
+        return len(self._store)
 
     def get(self, name: str, namespace: str = "") -> T | None:
         """Return the object in the store, or None."""
-        return self._replica.get((namespace, name))
+        return self._store.get((namespace, name))
 
     def items(self) -> Iterator[tuple[Key, T]]:
         """Iterate over all objects in the store with their (namespace, name)."""
-        return self._replica.items()
+        return self._store.items()
 
     async def synced(self) -> None:
         """Return once the first list is complete."""
@@ -117,16 +117,16 @@ class SharedInformer(Generic[T]):
         Handlers run in order of subscription and must not raise: an exception ends the watch. Return a function that
         unsubscribes the handler.
         """
-        for key, value in list(self._replica.items()):
+        for key, value in list(self._store.items()):
             handler(Change(EventType.ADDED, key, value, None))
         self._handlers.append(handler)
         return lambda: self._handlers.remove(handler)
 
-    def poke(self) -> None:
-        """Retry now if the informer is waiting to retry."""
-        self._poked.set()
+    def retry_now(self) -> None:
+        """End the backoff, if the informer is backing off."""
+        self._retry.set()
 
-    # ----------------------------------------------------------------------------------------------- following
+    # ------------------------------------------------------------------------------------------------ watching
     async def run(self) -> NoReturn:
         """List and watch until cancelled; raise Unauthorized if the server keeps rejecting the credentials."""
         while True:
@@ -134,121 +134,114 @@ class SharedInformer(Generic[T]):
             try:
                 if not self._version:
                     await self._list()
-                await self._follow()
+                await self._watch()
             except ApiError as error:
                 failure = error
-            open_seconds, self._opened = self._open_seconds(), None
-            short = open_seconds is None or open_seconds < self.pace.short_seconds
+            open_seconds = None if self._opened_at is None else asyncio.get_running_loop().time() - self._opened_at
+            self._opened_at = None
+            short = open_seconds is None or open_seconds < self.options.short_seconds
             if not short:
-                self._trouble = 0
+                self._failures = 0
             if failure and not (_is_interruption(failure) and open_seconds is not None):
                 await self._recover(failure)
             elif short:
                 await self._wait(self._backoff())
 
-    def _open_seconds(self) -> float | None:
-        """Return the seconds since the watch was opened; None if the server did not accept it."""
-        return None if self._opened is None else asyncio.get_running_loop().time() - self._opened
-
     async def _list(self) -> None:
         try:
-            version, listed = await self._pages(Paging(self.pace.page))
+            version, listed = await self._list_pages(Paging(self.options.page))
         except Gone:  # the continue token expired before the last page
-            version, listed = await self._pages(ALL_AT_ONCE)
+            version, listed = await self._list_pages(ALL_AT_ONCE)
         if not version:
             raise Unavailable(f"the answer to a list of {self.resource.qualified} has no resourceVersion")
         self._version = version
-        self._tell(self._replica.replace(listed))
-        self._live()
+        self._notify(self._store.replace(listed))
+        self._mark_live()
 
-    async def _pages(self, paging: Paging) -> tuple[str, dict[Key, StoredObject[T]]]:
+    async def _list_pages(self, paging: Paging) -> tuple[str, dict[Key, StoredObject[T]]]:
         listed: dict[Key, StoredObject[T]] = {}
         while True:
             page = await self._api.list(self.resource, Raw, self.where, paging)
-            listed |= self._replica.page(page.items)
+            listed |= self._store.page(page.items)
             if not page.token:
                 return page.version, listed
             paging = replace(paging, token=page.token)
 
-    async def _follow(self) -> None:
+    async def _watch(self) -> None:
         async with aclosing(self._api.watch(self.resource, Raw, self.where, self._version)) as events:
             async for event in events:
-                self._take(event)
+                self._handle(event)
 
-    def _take(self, event: WatchEvent[Raw]) -> None:
-        if self._opened is None:
-            self._opened = asyncio.get_running_loop().time()
+    def _handle(self, event: WatchEvent[Raw]) -> None:
+        if self._opened_at is None:
+            self._opened_at = asyncio.get_running_loop().time()
         version = identity_of(event.object).resource_version
         if version_number(version) < version_number(self._version):
             raise Gone(f"the server's versions went back from {self._version} to {version or 'none'}")
         self._version = version
         if event.type is not EventType.BOOKMARK:
-            self._tell(self._replica.event(event.type, event.object))
-        self._live()
+            self._notify(self._store.event(event.type, event.object))
+        self._mark_live()
 
-    def _tell(self, changes: list[Change[T]]) -> None:
+    def _notify(self, changes: list[Change[T]]) -> None:
         for change in changes:
             for handler in tuple(self._handlers):
                 handler(change)
 
-    def _live(self) -> None:
+    def _mark_live(self) -> None:
         if self.state is InformerState.LIVE:
             return
         self.state, self.problem = InformerState.LIVE, ""
-        self._refused = 0
+        self._rejections = 0
         self._synced.set()
 
-    # ------------------------------------------------------------------------------------------------- trouble
+    # ------------------------------------------------------------------------------------------------- failures
     async def _recover(self, error: ApiError) -> None:
         """Handle an error: relist, mark the kind absent, or raise; then back off."""
         if isinstance(error, Gone | NotFound) and self.state is InformerState.LIVE:
             self._version, self.state = "", InformerState.LOST
-            await self._list_again()
+            after_healthy_watch, delay = not self._failures, self._backoff()
+            if not after_healthy_watch:  # lists are expensive
+                await self._wait(delay)
             return
         self.problem = f"{self.resource.qualified}: {error.message}"
         if isinstance(error, NotFound):
-            await self._absent()
+            await self._mark_absent()
             return
         if isinstance(error, Unauthorized):
-            self._refused += 1
-            if self._refused >= self.pace.refusals:
+            self._rejections += 1
+            if self._rejections >= self.options.refusals:
                 raise error
-        if isinstance(error, Gone) or _is_ahead(error):
+        if isinstance(error, Gone) or _is_version_too_large(error):
             self._version = ""
         if self.state is not InformerState.LOST:
             log.warning("watch lost", kind=self.resource.qualified, error=error.message)
         self.state = InformerState.LOST
         await self._wait(max(self._backoff(), float(error.details.get("retryAfterSeconds") or 0)))
 
-    async def _list_again(self) -> None:
-        """Back off before relisting, except after a healthy watch, because lists are expensive."""
-        first, wait = not self._trouble, self._backoff()
-        if not first:
-            await self._wait(wait)
-
-    async def _absent(self) -> None:
-        """Handle a kind that is not installed: empty the store, then wait for `poke` or a long interval."""
+    async def _mark_absent(self) -> None:
+        """Handle a kind that is not installed: empty the store, then wait for `retry_now` or a long interval."""
         self._version = ""
-        self._tell(self._replica.replace({}))
+        self._notify(self._store.replace({}))
         self.state = InformerState.ABSENT
         if self.optional:
             self._synced.set()
-            await self._wait(self.pace.absent_seconds * (1 + self.pace.backoff.random()))
+            await self._wait(self.options.absent_seconds * (1 + self.options.backoff.random()))
         else:
             await self._wait(self._backoff())
 
     def _backoff(self) -> float:
         """Count a failure and return the seconds to wait before the next attempt."""
-        self._trouble += 1
-        return self.pace.backoff.after(self._trouble)
+        self._failures += 1
+        return self.options.backoff.after(self._failures)
 
     async def _wait(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._poked.wait()
+                await self._retry.wait()
         except TimeoutError:
             pass
-        self._poked.clear()
+        self._retry.clear()
 
 
 def _is_interruption(error: ApiError) -> bool:
@@ -256,20 +249,20 @@ def _is_interruption(error: ApiError) -> bool:
     return isinstance(error, Timeout | Unavailable)
 
 
-def _is_ahead(error: ApiError) -> bool:
+def _is_version_too_large(error: ApiError) -> bool:
     """Whether the server (a stale replica) has not reached the resourceVersion that was already seen."""
     causes = error.details.get("causes")
-    return any(isinstance(cause, dict) and cause.get("reason") == _TOO_LARGE for cause in causes or ())
+    return any(isinstance(cause, dict) and cause.get("reason") == _VERSION_TOO_LARGE for cause in causes or ())
 
 
 class InformerFactory:
     """The shared informers of one process for one API server; they start together and are ready together."""
 
-    def __init__(self, api: Api, pace: InformerOptions | None = None) -> None:
+    def __init__(self, api: Api, options: InformerOptions | None = None) -> None:
         self._api = api
-        self._pace = pace or InformerOptions()
+        self._options = options or InformerOptions()
         self._watches: dict[tuple[Resource, Selection], SharedInformer[Any]] = {}
-        self._definitions: SharedInformer[Raw] | None = None
+        self._crds: SharedInformer[Raw] | None = None
         self._group: asyncio.TaskGroup | None = None
 
     def of(
@@ -278,14 +271,14 @@ class InformerFactory:
         """Return the informer of a kind. The first call sets the type; it is optional only if all callers say so."""
         watch = self._watches.get((resource, where))
         if watch is None:
-            watch = self._made(SharedInformer(self._api, resource, into, where, optional=optional))
+            watch = self._started(SharedInformer(self._api, resource, into, where, optional=optional))
             self._watches[resource, where] = watch
         elif watch.into is not into:
             raise ValueError(f"{resource.qualified} is already watched as {watch.into}, not as {into}")
         watch.optional = watch.optional and optional
-        if optional and self._definitions is None:
-            self._definitions = self._made(SharedInformer(self._api, known.CRD, Raw, _NAMES_ONLY, optional=True))
-            self._definitions.subscribe(self._definition_changed)
+        if optional and self._crds is None:
+            self._crds = self._started(SharedInformer(self._api, known.CRD, Raw, _NAMES_ONLY, optional=True))
+            self._crds.subscribe(self._crd_changed)
         return watch
 
     async def run(self) -> NoReturn:
@@ -293,7 +286,7 @@ class InformerFactory:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                for watch in self._all():
+                for watch in (*self._watches.values(), *([] if self._crds is None else [self._crds])):
                     group.create_task(watch.run())
                 await asyncio.Event().wait()
         except BaseExceptionGroup as errors:
@@ -317,16 +310,13 @@ class InformerFactory:
         lost = [watch for watch in self._watches.values() if not watch.alive]
         return [watch.problem or f"{watch.resource.qualified}: not listed yet" for watch in lost]
 
-    def _all(self) -> list[SharedInformer[Any]]:
-        return [*self._watches.values(), *([] if self._definitions is None else [self._definitions])]
-
-    def _made(self, watch: SharedInformer[T]) -> SharedInformer[T]:
-        watch.pace = self._pace
+    def _started(self, watch: SharedInformer[T]) -> SharedInformer[T]:
+        watch.options = self._options
         if self._group is not None:
             self._group.create_task(watch.run())
         return watch
 
-    def _definition_changed(self, change: Change[Raw]) -> None:
+    def _crd_changed(self, change: Change[Raw]) -> None:
         for watch in self._watches.values():
             if watch.resource.qualified == change.key[1]:
-                watch.poke()
+                watch.retry_now()

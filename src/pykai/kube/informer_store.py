@@ -50,20 +50,20 @@ class InformerStore(Generic[T]):
     def __init__(self, resource: Resource, into: type[T]) -> None:
         self._resource = resource
         self._into = into
-        self._held: dict[Key, StoredObject[T]] = {}
+        self._objects: dict[Key, StoredObject[T]] = {}
         self._unreadable: dict[Key, str] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._objects)
 
     def get(self, key: Key) -> T | None:
         """Return the object, or None."""
-        held = self._held.get(key)
+        held = self._objects.get(key)
         return None if held is None else held.object
 
     def items(self) -> Iterator[tuple[Key, T]]:
         """Iterate over all objects; the store must not change meanwhile."""
-        for key, held in self._held.items():
+        for key, held in self._objects.items():
             yield key, held.object
 
     def page(self, raws: Iterable[Raw]) -> dict[Key, StoredObject[T]]:
@@ -71,66 +71,66 @@ class InformerStore(Generic[T]):
         found = {}
         for raw in raws:
             identity = identity_of(raw)
-            held = self._held.get(identity.key)
+            held = self._objects.get(identity.key)
             if held is None or (held.uid, held.version) != (identity.uid, identity.resource_version):
-                held = self._read(identity, raw)
+                held = self._decode(identity, raw)
             if held is not None:
                 found[identity.key] = held
         return found
 
     def replace(self, listed: dict[Key, StoredObject[T]]) -> list[Change[T]]:
         """Replace the content by a list; return the changes, deletions first."""
-        before = self._held
-        self._held = listed
-        changes = [self._gone(key, held) for key, held in before.items() if key not in listed]
+        before = self._objects
+        self._objects = listed
+        changes = [self._deletion(key, held) for key, held in before.items() if key not in listed]
         for key, held in listed.items():
-            changes += self._turned(key, before.get(key), held)
+            changes += self._changes(key, before.get(key), held)
         return changes
 
     def event(self, kind: EventType, raw: Raw) -> list[Change[T]]:
         """Apply a watch event other than a bookmark; return the changes, none if the state was known."""
         identity = identity_of(raw)
-        key, before = identity.key, self._held.get(identity.key)
+        key, before = identity.key, self._objects.get(identity.key)
         if kind is EventType.DELETED:
             self._unreadable.pop(key, None)
             if before is None:
                 return []
-            del self._held[key]
-            last = (self._read(identity, raw) if identity.uid == before.uid else None) or before
+            del self._objects[key]
+            last = (self._decode(identity, raw) if identity.uid == before.uid else None) or before
             return [self._change(EventType.DELETED, key, last, before)]
         if before is not None and (before.uid, before.version) == (identity.uid, identity.resource_version):
             return []
-        held = self._read(identity, raw)
+        held = self._decode(identity, raw)
         if held is not None:
-            self._held[key] = held
-            return self._turned(key, before, held)
+            self._objects[key] = held
+            return self._changes(key, before, held)
         if before is None:
             return []
-        del self._held[key]
-        return [self._gone(key, before)]
+        del self._objects[key]
+        return [self._deletion(key, before)]
 
-    def _turned(self, key: Key, before: StoredObject[T] | None, after: StoredObject[T]) -> list[Change[T]]:
+    def _changes(self, key: Key, before: StoredObject[T] | None, after: StoredObject[T]) -> list[Change[T]]:
         if before is None:
             return [self._change(EventType.ADDED, key, after, None)]
         if before.uid != after.uid:
-            return [self._gone(key, before), self._change(EventType.ADDED, key, after, None)]
+            return [self._deletion(key, before), self._change(EventType.ADDED, key, after, None)]
         return [] if before.version == after.version else [self._change(EventType.MODIFIED, key, after, before)]
 
-    def _gone(self, key: Key, held: StoredObject[T]) -> Change[T]:
+    def _deletion(self, key: Key, held: StoredObject[T]) -> Change[T]:
         return self._change(EventType.DELETED, key, held, held)
 
     def _change(self, kind: EventType, key: Key, held: StoredObject[T], before: StoredObject[T] | None) -> Change[T]:
         old = None if before is None else before.object
         return Change(kind, key, held.object, old)
 
-    def _read(self, identity: Identity, raw: Raw) -> StoredObject[T] | None:
+    def _decode(self, identity: Identity, raw: Raw) -> StoredObject[T] | None:
         try:
             value = decode_item(raw, self._into, self._resource)
         except DecodeError as error:
             if self._unreadable.get(identity.key) != str(error):
                 self._unreadable[identity.key] = str(error)
                 log.warning("object cannot be read", kind=self._resource.qualified, error=str(error))
-            held = self._held.get(identity.key)
+            held = self._objects.get(identity.key)
             return held if held and held.uid == identity.uid else None
         self._unreadable.pop(identity.key, None)
         return StoredObject(identity.uid, identity.resource_version, value)

@@ -59,8 +59,8 @@ class Election:
         self._identity = identity
         self._wall = wall
         self._term = term or Term()
-        self._seen: Object = {}
-        self._seen_at = 0.0
+        self._observed: Object = {}
+        self._observed_at = 0.0
         self._renewed_at = 0.0
         self._owned = False
         self.leading = False
@@ -81,119 +81,119 @@ class Election:
                 await renewal
             await work
         finally:
-            await _stop(work, renewal)
+            await _cancel(work, renewal)
             await self._release()
 
     async def acquire(self) -> None:
         """Return once this replica holds the lease."""
         retry = self._term.retry_seconds
-        while not (await self._try() and self._rest() > 0.0):
-            await asyncio.sleep(min(self._left() or retry, retry))
+        while not (await self._acquire_or_renew() and self._until_deadline() > 0.0):
+            await asyncio.sleep(min(self._until_expiry() or retry, retry))
         self.leading = True
         log.info("leading", lease=self._lease.name, identity=self._identity)
 
     async def hold(self) -> None:
         """Renew the lease; raise LeadershipLost when that fails for `renew_seconds` or another replica holds it."""
         while True:
-            await asyncio.sleep(min(self._term.retry_seconds, max(self._rest(), 0.0)))
+            await asyncio.sleep(min(self._term.retry_seconds, max(self._until_deadline(), 0.0)))
             try:
-                async with asyncio.timeout(max(self._rest(), 0.0)):
-                    await self._try()
+                async with asyncio.timeout(max(self._until_deadline(), 0.0)):
+                    await self._acquire_or_renew()
             except TimeoutError:
                 pass
-            if self._rest() <= 0.0 or self._left():
+            if self._until_deadline() <= 0.0 or self._until_expiry():
                 self.leading = False
                 raise LeadershipLost(f"{self._identity} could not renew the lease {self._lease.name}")
 
-    def _rest(self) -> float:
+    def _until_deadline(self) -> float:
         """Return the seconds until the renew deadline of this replica; 0 or less: it may not lead."""
         return self._renewed_at + self._term.renew_seconds - asyncio.get_running_loop().time()
 
-    async def _try(self) -> bool:
+    async def _acquire_or_renew(self) -> bool:
         """Acquire or renew the lease; False if another replica holds it or the write fails."""
         try:
-            if not self._mine():
+            if not self._is_holder():
                 await self._read_lease()
-            if self._left() or self._must_wait_for_it():
+            if self._until_expiry() or self._awaits_owner():
                 return False
             sent_at = asyncio.get_running_loop().time()
-            self._note(await self._write())
+            self._observe(await self._write())
             self._renewed_at = sent_at
         except (Conflict, AlreadyExists):
-            self._seen = {}
+            self._observed = {}
             return False
         except ApiError as error:
             log.warning("lease not renewed", lease=self._lease.name, error=error.message)
-            self._seen = {} if isinstance(error, NotFound) else self._seen
+            self._observed = {} if isinstance(error, NotFound) else self._observed
             return False
         return True
 
     async def _read_lease(self) -> None:
         try:
-            self._note(await self._api.get(self._lease, Object))
+            self._observe(await self._api.get(self._lease, Object))
         except NotFound:
-            self._seen = {}
+            self._observed = {}
 
-    def _note(self, lease: Object) -> None:
-        if lease != self._seen:
-            self._seen = lease
-            self._seen_at = asyncio.get_running_loop().time()
+    def _observe(self, lease: Object) -> None:
+        if lease != self._observed:
+            self._observed = lease
+            self._observed_at = asyncio.get_running_loop().time()
             self._owned = self._owned or bool((lease.get("metadata") or {}).get("ownerReferences"))
 
-    def _must_wait_for_it(self) -> bool:
+    def _awaits_owner(self) -> bool:
         """Whether the lease is missing and only its owner may create it."""
-        waits = self._owned and not self._seen
+        waits = self._owned and not self._observed
         if waits:
             log.warning("lease deleted, waiting for its owner to create it", lease=self._lease.name)
         return waits
 
     def _spec(self) -> Object:
-        return self._seen.get("spec") or {}
+        return self._observed.get("spec") or {}
 
     def _uid(self) -> str:
-        return str((self._seen.get("metadata") or {}).get("uid") or "")
+        return str((self._observed.get("metadata") or {}).get("uid") or "")
 
-    def _mine(self) -> bool:
+    def _is_holder(self) -> bool:
         return self._spec().get("holderIdentity") == self._identity
 
-    def _left(self) -> float:
+    def _until_expiry(self) -> float:
         """Return the seconds until the lease of another replica expires; 0 if no other replica holds it."""
         spec = self._spec()
-        if self._mine() or not spec.get("holderIdentity"):
+        if self._is_holder() or not spec.get("holderIdentity"):
             return 0.0
-        age = asyncio.get_running_loop().time() - self._seen_at
+        age = asyncio.get_running_loop().time() - self._observed_at
         return max(float(spec.get("leaseDurationSeconds") or self._term.lease_seconds) - age, 0.0)
 
     async def _write(self) -> Object:
         now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {**self._spec(), "leaseDurationSeconds": self._term.lease_seconds, "renewTime": now}
-        if not self._mine():
+        if not self._is_holder():
             turns = int(spec.get("leaseTransitions") or 0) + (1 if self._spec() else 0)
             spec |= {"holderIdentity": self._identity, "acquireTime": now, "leaseTransitions": turns}
-        if not self._seen:
+        if not self._observed:
             body = {"metadata": {"name": self._lease.name, "namespace": self._lease.namespace}, "spec": spec}
             return await self._api.create(self._lease.resource, body)
-        return await self._api.update(self._lease, {**self._seen, "spec": spec})
+        return await self._api.update(self._lease, {**self._observed, "spec": spec})
 
     async def _release(self) -> None:
         """Release the lease, so that another replica need not wait for it to expire."""
         self.leading = False
         try:
             try:
-                await self._let_go()
+                await self._clear_holder()
             except Conflict:  # a cancelled renewal has reached the server
                 await self._read_lease()
-                await self._let_go()
+                await self._clear_holder()
         except ApiError as error:
             log.warning("lease not released", lease=self._lease.name, error=error.message)
 
-    async def _let_go(self) -> None:
-        if self._mine():
+    async def _clear_holder(self) -> None:
+        if self._is_holder():
             spec = {**self._spec(), "holderIdentity": "", "leaseDurationSeconds": 1}
-            await self._api.update(self._lease, {**self._seen, "spec": spec})
+            await self._api.update(self._lease, {**self._observed, "spec": spec})
 
 
-async def _stop(*tasks: asyncio.Future[None]) -> None:
+async def _cancel(*tasks: asyncio.Future[None]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -27,7 +27,7 @@ async def bind(api: Api, pod: Ref, node: str, uid: str = "", annotations: Mappin
 
 
 MANAGER: Final = "kai-definitions"
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 log = structlog.get_logger("definitions")
 
@@ -46,7 +46,7 @@ async def _await_established(api: Api, ref: Ref, seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
             while not await _established(api, ref):
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         raise Timeout(f"definition {ref.name} is not in force after {seconds:g} s") from None
 

@@ -80,7 +80,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Response:
     status: int
     data: bytes
     retry_after: float | None
@@ -103,7 +103,7 @@ class Transport:
         self._sessions = {lane: self._session(lane) for lane in RequestLane}
         self._timeout = aiohttp.ClientTimeout(total=settings.timeout_seconds, sock_connect=CONNECT_SECONDS)
         least = min(settings.beside_others, settings.connections)
-        self._chatter = GiveWay(least, settings.connections, settings.linger_seconds)
+        self._chatter = YieldingLimit(least, settings.connections, settings.linger_seconds)
 
     def _session(self, lane: RequestLane) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -124,7 +124,7 @@ class Transport:
         """Return the body of the response; raise the ApiError if it is not retriable or retries failed."""
         for attempt in itertools.count(1):
             await self._limits[request.lane].take()
-            outcome = await self._in_turn(request, attempt)
+            outcome = await self._in_lane(request, attempt)
             if isinstance(outcome, bytes):
                 return outcome
             failure, again = outcome
@@ -133,7 +133,7 @@ class Transport:
             await asyncio.sleep(_delay(failure, attempt))
         raise AssertionError("the loop above has no end")
 
-    async def _in_turn(self, request: Request, attempt: int) -> bytes | tuple[ApiError, bool]:
+    async def _in_lane(self, request: Request, attempt: int) -> bytes | tuple[ApiError, bool]:
         if request.lane is RequestLane.CHATTER:
             async with self._chatter.turn():
                 return await self._attempt(request, attempt)
@@ -143,14 +143,14 @@ class Transport:
     async def _attempt(self, request: Request, attempt: int) -> bytes | tuple[ApiError, bool]:
         """Return the body of the response, or the error and whether to retry."""
         try:
-            answer = await self._once(request)
+            response = await self._request(request)
         except aiohttp.ClientConnectorError as error:
-            return _lost(error), True
+            return _unreachable(error), True
         except TimeoutError:
             return Timeout(f"no answer to {request.method} {request.target}"), request.repeatable
         except (aiohttp.ClientError, OSError) as error:
-            return _lost(error), request.repeatable
-        return answer.data if answer.status < 400 else self._judged(request, answer, attempt)
+            return _unreachable(error), request.repeatable
+        return response.data if response.status < 400 else self._failure(request, response, attempt)
 
     async def lines(self, request: Request) -> AsyncIterator[bytes | None]:
         """Yield None when the server has accepted the request, then the lines of the stream as they arrive.
@@ -165,7 +165,7 @@ class Transport:
                 self._url(request), headers=self._headers(request), timeout=timeout
             ) as response:
                 if response.status >= 400:
-                    raise self._judged(request, await _answer(response), 1)[0]
+                    raise self._failure(request, await _read_response(response), 1)[0]
                 yield None
                 rest = b""
                 async for chunk in response.content.iter_any():
@@ -175,9 +175,9 @@ class Transport:
         except TimeoutError as error:
             raise Timeout(f"the stream {request.target} was silent for too long") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise _lost(error) from error
+            raise _unreachable(error) from error
 
-    async def _once(self, request: Request) -> _Answer:
+    async def _request(self, request: Request) -> _Response:
         async with self._sessions[request.lane].request(
             request.method,
             self._url(request),
@@ -185,7 +185,7 @@ class Transport:
             headers=self._headers(request),
             timeout=self._timeout,
         ) as response:
-            return await _answer(response)
+            return await _read_response(response)
 
     def _url(self, request: Request) -> URL:
         return URL(self._access.server + request.target, encoded=True)
@@ -198,23 +198,23 @@ class Transport:
             headers["Authorization"] = f"Bearer {token}"
         return headers
 
-    def _judged(self, request: Request, answer: _Answer, attempt: int) -> tuple[ApiError, bool]:
+    def _failure(self, request: Request, response: _Response, attempt: int) -> tuple[ApiError, bool]:
         """Return the error, and whether to retry."""
-        failure = error_from(answer.data, answer.status)
+        failure = error_from(response.data, response.status)
         if isinstance(failure, Unauthorized):
             return failure, self._access.token.refused() and attempt == 1
-        if answer.retry_after is not None:
-            failure.details.setdefault("retryAfterSeconds", answer.retry_after)
-            return failure, answer.status == 429 or answer.status >= 500
-        return failure, answer.status >= 500 and request.repeatable
+        if response.retry_after is not None:
+            failure.details.setdefault("retryAfterSeconds", response.retry_after)
+            return failure, response.status == 429 or response.status >= 500
+        return failure, response.status >= 500 and request.repeatable
 
 
-async def _answer(response: aiohttp.ClientResponse) -> _Answer:
+async def _read_response(response: aiohttp.ClientResponse) -> _Response:
     wait = response.headers.get("Retry-After", "")
-    return _Answer(response.status, await response.read(), float(wait) if wait.isdigit() else None)
+    return _Response(response.status, await response.read(), float(wait) if wait.isdigit() else None)
 
 
-def _lost(error: Exception) -> Unavailable:
+def _unreachable(error: Exception) -> Unavailable:
     return Unavailable(f"the API server cannot be reached: {error or type(error).__name__}")
 
 
@@ -238,23 +238,23 @@ class RateLimit:
         if qps < 0 or (qps > 0 and burst < 1):
             raise ValueError(f"rate limit: qps must not be negative and burst at least 1, got {qps} and {burst}")
         self._interval = 1.0 / qps if qps else 0.0
-        self._ahead = self._interval * burst
+        self._burst_seconds = self._interval * burst
         self._clock = clock
         self._sleep = sleep
-        self._booked = clock()
+        self._reserved_until = clock()
 
     async def take(self) -> None:
         """Return when the next request may be sent."""
         if not self._interval:
             return
         now = self._clock()
-        self._booked = max(self._booked, now) + self._interval
-        wait = self._booked - self._ahead - now
+        self._reserved_until = max(self._reserved_until, now) + self._interval
+        wait = self._reserved_until - self._burst_seconds - now
         if wait > 0:
             await self._sleep(wait)
 
 
-class GiveWay:
+class YieldingLimit:
     """Admits `most` callers at once, first come first served, but only `least` while urgent requests are in flight.
 
     Urgent requests come in bursts, so the lower limit lasts for `linger` seconds after the last of them.
@@ -267,7 +267,7 @@ class GiveWay:
         self._most = most
         self._linger = linger
         self._urgent = 0
-        self._through = 0
+        self._admitted = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @contextmanager
@@ -278,46 +278,46 @@ class GiveWay:
             yield
         finally:
             if self._linger:
-                asyncio.get_running_loop().call_later(self._linger, self._over)
+                asyncio.get_running_loop().call_later(self._linger, self._urgent_done)
             else:
-                self._over()
+                self._urgent_done()
 
-    def _over(self) -> None:
+    def _urgent_done(self) -> None:
         self._urgent -= 1
-        self._call()
+        self._admit_waiting()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait for admission; hold it while the block runs."""
-        if self._waiting or self._room() <= 0:
-            await self._called()
+        if self._waiting or self._capacity() <= 0:
+            await self._wait_for_admission()
         else:
-            self._through += 1
+            self._admitted += 1
         try:
             yield
         finally:
-            self._through -= 1
-            self._call()
+            self._admitted -= 1
+            self._admit_waiting()
 
-    async def _called(self) -> None:
-        """Return when this caller is admitted; `_call` has then counted it."""
+    async def _wait_for_admission(self) -> None:
+        """Return when this caller is admitted; `_admit_waiting` has counted it."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self._through -= 1
-            self._call()
+                self._admitted -= 1
+            self._admit_waiting()
             raise
 
-    def _room(self) -> int:
-        return (self._least if self._urgent else self._most) - self._through
+    def _capacity(self) -> int:
+        return (self._least if self._urgent else self._most) - self._admitted
 
-    def _call(self) -> None:
+    def _admit_waiting(self) -> None:
         """Wake as many waiters as the limit allows now."""
-        while self._waiting and (self._waiting[0].done() or self._room() > 0):
+        while self._waiting and (self._waiting[0].done() or self._capacity() > 0):
             waiter = self._waiting.popleft()
             if not waiter.done():
-                self._through += 1
+                self._admitted += 1
                 waiter.set_result(None)

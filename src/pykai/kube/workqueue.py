@@ -122,7 +122,7 @@ class ReconcileLoop(Generic[K]):
         self._ready: dict[K, float] = {}
         self._waiting: dict[K, tuple[float, Timer]] = {}
         self._running: dict[K, asyncio.Task[None]] = {}
-        self._again: dict[K, float] = {}
+        self._dirty: dict[K, float] = {}  # added while in progress: key -> when to reconcile it again
         self._failures: dict[K, int] = {}
         self._stopped = asyncio.Event()
         self._quiet = asyncio.Event()
@@ -162,7 +162,7 @@ class ReconcileLoop(Generic[K]):
     def stop(self) -> None:
         """Start no more reconciles; `run` returns when the running ones have ended."""
         self._stopped.set()
-        self._drop()
+        self._clear()
         self._report()
 
     async def quiet(self) -> None:
@@ -178,7 +178,7 @@ class ReconcileLoop(Generic[K]):
         if self._stopped.is_set() or key in self._ready:
             return
         if key in self._running:
-            self._again[key] = min(when, self._again.get(key, when))
+            self._dirty[key] = min(when, self._dirty.get(key, when))
             return
         scheduled = self._waiting.get(key)
         if scheduled and (scheduled[0] <= when or key in self._failures):
@@ -230,14 +230,14 @@ class ReconcileLoop(Generic[K]):
 
     def _succeeded(self, key: K, after: float | None) -> None:
         self._failures.pop(key, None)
-        again = self._again.pop(key, None)
-        if again is not None:
-            self._schedule(key, again)
+        when = self._dirty.pop(key, None)
+        if when is not None:
+            self._schedule(key, when)
         if after is not None:
             self.add_after(key, after)
 
     def _failed(self, key: K, error: Exception) -> None:
-        self._again.pop(key, None)
+        self._dirty.pop(key, None)
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         requested = float(error.details.get("retryAfterSeconds") or 0) if isinstance(error, ApiError) else 0.0
         wait = max(requested, self._pace.backoff(failures))
@@ -260,14 +260,14 @@ class ReconcileLoop(Generic[K]):
         if not self._ready and not self._running:
             self._quiet.set()
 
-    def _drop(self) -> None:
+    def _clear(self) -> None:
         for key in list(self._waiting):
             self._unschedule(key)
         self._ready.clear()
-        self._again.clear()
+        self._dirty.clear()
 
     async def _cancel(self) -> None:
-        self._drop()
+        self._clear()
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()

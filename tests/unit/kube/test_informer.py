@@ -32,7 +32,7 @@ def told() -> list[tuple[str, str]]:
 @pytest.fixture
 def watch(api: FlakyApi, told: list[tuple[str, str]]) -> SharedInformer[Object]:
     shared = SharedInformer(api, CONFIG_MAP, Object, DEFAULT)
-    shared.pace = QUICK
+    shared.options = QUICK
     shared.subscribe(lambda change: told.append((change.type.value, change.key[1])))
     return shared
 
@@ -40,7 +40,7 @@ def watch(api: FlakyApi, told: list[tuple[str, str]]) -> SharedInformer[Object]:
 async def test_it_follows_in_pages(api: FlakyApi, watch: SharedInformer[Object], told: list[tuple[str, str]]) -> None:
     for index in range(5):
         await api.create(CONFIG_MAP, config_map(f"a{index}"), "default")
-    watch.pace = replace(QUICK, page=2)
+    watch.options = replace(QUICK, page=2)
     async with running(watch.run()):
         await watch.synced()
         assert (api.lists, len(watch), watch.state) == (3, 5, InformerState.LIVE)

@@ -23,7 +23,7 @@ DEFAULT = Selection("default")
 
 def watch_of(api: FlakyApi, pace: InformerOptions = QUICK) -> SharedInformer[Object]:
     shared = SharedInformer(api, CONFIG_MAP, Object, DEFAULT)
-    shared.pace = pace
+    shared.options = pace
     return shared
 
 

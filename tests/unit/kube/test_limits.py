@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pykai.kube.transport import GiveWay, RateLimit
+from pykai.kube.transport import RateLimit, YieldingLimit
 
 
 class Clock:
@@ -57,7 +57,7 @@ def test_nonsense_is_refused(qps: float, burst: int) -> None:
 
 
 async def test_who_gives_way_goes_on_in_order_when_nothing_urgent_is_left() -> None:
-    way, through, done = GiveWay(least=1, most=3), [], asyncio.Event()
+    way, through, done = YieldingLimit(least=1, most=3), [], asyncio.Event()
 
     async def go(number: int) -> None:
         async with way.turn():
@@ -80,7 +80,7 @@ async def test_who_gives_way_goes_on_in_order_when_nothing_urgent_is_left() -> N
 
 
 async def test_the_next_urgent_thing_is_waited_for() -> None:
-    way, through, done = GiveWay(least=1, most=3, linger=0.05), [], asyncio.Event()
+    way, through, done = YieldingLimit(least=1, most=3, linger=0.05), [], asyncio.Event()
 
     async def go(number: int) -> None:
         async with way.turn():
@@ -101,4 +101,4 @@ async def test_the_next_urgent_thing_is_waited_for() -> None:
 @pytest.mark.parametrize(("least", "most"), [(0, 1), (2, 1)])
 def test_bad_bounds_are_refused(least: int, most: int) -> None:
     with pytest.raises(ValueError, match="least"):
-        GiveWay(least, most)
+        YieldingLimit(least, most)

@@ -92,7 +92,7 @@ class Core:
         new = self._new(kind, body)
         record = self.store.write(resource, new, {}, None)
         self._definition_changed(resource, new)
-        collect_created(self, kind, record)
+        _collect_created(self, kind, record)
         return record
 
     def _new(self, kind: ServedKind, body: Object) -> Object:
@@ -106,7 +106,7 @@ class Core:
         body = {**body, "metadata": new_metadata(body["metadata"], self.clock(), uid)}
         new = new_object(kind, self._defaulted(resource, self._admitted(resource, body, None)))
         if self.store.get(resource, (new["metadata"].get("namespace") or "", new["metadata"]["name"])):
-            raise self._taken(resource, new["metadata"]["name"])
+            raise self._already_exists(resource, new["metadata"]["name"])
         return new
 
     def load(self, resource: Resource, body: Object) -> None:
@@ -167,7 +167,7 @@ class Core:
         owners = record.owners if owners is None else owners
         if new == record.body() and owners == record.owners:
             return record
-        if self._ends(kind, new):
+        if self._is_deletable(kind, new):
             last = record_of(new, record.revision, owners)
             self.remove(kind, last)
             return last
@@ -185,18 +185,18 @@ class Core:
         new = deletion_begun(kind, record.body(), how, self.clock())
         if kind.resource == known.NAMESPACE:
             new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
-        if self._ends(kind, new):
+        if self._is_deletable(kind, new):
             self.remove(kind, record)
             return
         marked = self.commit(kind, record, new)
-        collect_marked(self, kind, marked)
+        _collect_terminating(self, kind, marked)
 
     def remove(self, kind: ServedKind, record: StoredRecord) -> None:
         """Remove an object and the dependents that have no other owner."""
         self.store.remove(kind.resource, record)
         if kind.resource == known.CRD:
-            self._withdraw(record.body())
-        collect_removed(self, kind.resource, record)
+            self._stop_serving(record.body())
+        _collect_removed(self, kind.resource, record)
 
     # ------------------------------------------------------------------------------------------------- details
     def contents(self, kind: ServedKind, record: StoredRecord) -> list[tuple[ServedKind, StoredRecord]]:
@@ -208,7 +208,7 @@ class Core:
             return [(row, r) for row in rows for r in self.store.of_kind(row.resource)]
         return []
 
-    def _ends(self, kind: ServedKind, body: Object) -> bool:
+    def _is_deletable(self, kind: ServedKind, body: Object) -> bool:
         if not deletion_finished(body):
             return False
         record = self.store.get(kind.resource, (body["metadata"].get("namespace") or "", body["metadata"]["name"]))
@@ -226,9 +226,9 @@ class Core:
             name = generated_name(own["generateName"], self._random)
             if self.store.get(resource, (own.get("namespace") or "", name)) is None:
                 return {**body, "metadata": {**own, "name": name}}
-        raise self._taken(resource, own["generateName"])
+        raise self._already_exists(resource, own["generateName"])
 
-    def _taken(self, resource: Resource, name: str) -> AlreadyExists:
+    def _already_exists(self, resource: Resource, name: str) -> AlreadyExists:
         details = {"name": name, "group": resource.group, "kind": resource.plural}
         return AlreadyExists(f'{resource.qualified} "{name}" already exists', details=details)
 
@@ -247,7 +247,7 @@ class Core:
         if resource == known.CRD:
             self._kinds |= {row.resource: row for row in from_definition(body)}
 
-    def _withdraw(self, definition: Object) -> None:
+    def _stop_serving(self, definition: Object) -> None:
         for row in from_definition(definition):
             self._kinds.pop(row.resource, None)
             for watcher in self.store.log.watchers(row.resource):
@@ -258,13 +258,13 @@ _BACKGROUND = Deletion(propagation=Propagation.BACKGROUND)
 _FOREGROUND = Deletion(propagation=Propagation.FOREGROUND)
 
 
-def collect_created(core: Core, kind: ServedKind, record: StoredRecord) -> None:
+def _collect_created(core: Core, kind: ServedKind, record: StoredRecord) -> None:
     """Collect a new object if its owners do not exist."""
     if record.owner_uids and not _living_owners(core, record.body()):
         core.begin_deletion(kind, record, _BACKGROUND)
 
 
-def collect_marked(core: Core, kind: ServedKind, record: StoredRecord) -> None:
+def _collect_terminating(core: Core, kind: ServedKind, record: StoredRecord) -> None:
     """Delete the dependents that a pending deletion waits for."""
     finalizers = record.body()["metadata"].get("finalizers") or []
     for inner, content in core.contents(kind, record):
@@ -272,8 +272,8 @@ def collect_marked(core: Core, kind: ServedKind, record: StoredRecord) -> None:
             core.begin_deletion(inner, current, _BACKGROUND)
     if ORPHAN in finalizers:
         for found in core.store.owned_by(record.uid):
-            _disown(core, found, record.uid)
-        _let_go(core, record.uid, ORPHAN)
+            _remove_owner(core, found, record.uid)
+        _remove_finalizer(core, record.uid, ORPHAN)
     if FOREGROUND in finalizers:
         for found in core.store.owned_by(record.uid):
             if (living := core.store.by_uid(found.record.uid)) is not None:
@@ -281,23 +281,23 @@ def collect_marked(core: Core, kind: ServedKind, record: StoredRecord) -> None:
         _finish_foreground(core, record.uid)
 
 
-def collect_removed(core: Core, resource: Resource, record: StoredRecord) -> None:
+def _collect_removed(core: Core, resource: Resource, record: StoredRecord) -> None:
     """Collect the dependents of the removed object, then release owners that waited for it."""
     for found in core.store.owned_by(record.uid):
-        _release(core, found, record.uid)
+        _collect_dependent(core, found, record.uid)
     for uid in record.owner_uids:
         _finish_foreground(core, uid)
     if resource.namespaced:
-        _finish_container(core, known.NAMESPACE, record.key[0])
-    _finish_container(core, known.CRD, resource.qualified)
+        _remove_if_empty(core, known.NAMESPACE, record.key[0])
+    _remove_if_empty(core, known.CRD, resource.qualified)
 
 
-def _release(core: Core, found: Found, gone: str) -> None:
+def _collect_dependent(core: Core, found: Found, gone: str) -> None:
     current = core.store.by_uid(found.record.uid)
     if current is None:
         return
     if _living_owners(core, current.record.body()):
-        _disown(core, current, gone)
+        _remove_owner(core, current, gone)
     else:
         core.begin_deletion(core.kind(current.resource), current.record, _BACKGROUND)
 
@@ -311,7 +311,7 @@ def _living_owners(core: Core, body: Object) -> list[Object]:
     ]
 
 
-def _disown(core: Core, found: Found, uid: str) -> None:
+def _remove_owner(core: Core, found: Found, uid: str) -> None:
     body = found.record.body()
     rest = [owner for owner in body["metadata"]["ownerReferences"] if owner["uid"] != uid]
     metadata = {name: value for name, value in body["metadata"].items() if name != "ownerReferences"}
@@ -326,10 +326,10 @@ def _finish_foreground(core: Core, uid: str) -> None:
         for owner in found.record.body()["metadata"]["ownerReferences"]
     )
     if not blocking:
-        _let_go(core, uid, FOREGROUND)
+        _remove_finalizer(core, uid, FOREGROUND)
 
 
-def _let_go(core: Core, uid: str, finalizer: str) -> None:
+def _remove_finalizer(core: Core, uid: str, finalizer: str) -> None:
     found = core.store.by_uid(uid)
     if found is None:
         return
@@ -338,7 +338,7 @@ def _let_go(core: Core, uid: str, finalizer: str) -> None:
         core.commit(core.kind(found.resource), found.record, without_finalizer(body, finalizer))
 
 
-def _finish_container(core: Core, resource: Resource, name: str) -> None:
+def _remove_if_empty(core: Core, resource: Resource, name: str) -> None:
     record = core.store.get(resource, ("", name))
     if record is None or "deletionTimestamp" not in record.body()["metadata"]:
         return

@@ -148,7 +148,7 @@ class Kubelets:
 
     async def run(self) -> None:
         pods = SharedInformer(self._api, POD, Object)
-        pods.pace = QUICK
+        pods.options = QUICK
         news: asyncio.Queue[Change[Object]] = asyncio.Queue()
         pods.subscribe(news.put_nowait)
         async with asyncio.TaskGroup() as group:
