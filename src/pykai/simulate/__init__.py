@@ -1,1 +1,1 @@
-"""Simulation: the real components on an in-memory API server in virtual time."""
+"""Simulation: the components of the product on an in-memory API server in virtual time."""

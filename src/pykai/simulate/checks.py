@@ -1,9 +1,9 @@
-"""Validation of manifests before a simulation, as an API server and the admission webhooks would reject them.
+"""Validation of manifests before a simulation, with the rules of an API server and of the admission webhooks.
 
 Fields must exist, have the type that the scheduler reads and values that an API server accepts. Each check yields
 (path of the field, problem). ROWS are the fields of Kubernetes' own kinds (1.35), so that an unknown name is an error:
 one row per type, its fields by name, `!` for required ones, then `:T` or `:[T]` for the type of the field or of its
-items, or `=a|b` for an enumeration. The content of a field without type is not checked.
+items, or `=a|b` for an enumeration. The content of a field without a type is not checked.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ _FIELD = re.compile(r"(?P<name>\w+)(?P<needed>!?)(?::(?P<list>\[?)(?P<type>\w+)\
 
 @cache
 def schema_of(name: str) -> Schema:
-    """Return a type as a schema: its fields, the required ones and their values."""
+    """Return a type as a schema: its fields, which of them are required, and their values."""
     if name in PLAIN:
         return {"type": PLAIN[name], "nullable": True}
     fields = [match for match in map(_FIELD.fullmatch, ROWS[name].split()) if match is not None]
@@ -141,7 +141,7 @@ _PREFIX = names.ARRIVES.partition("/")[0] + "/"
 
 
 def metadata(meta: Object, below: str = "") -> Problems:
-    """Name, labels and annotations; a template has no name."""
+    """Check name, labels and annotations; a template has no name."""
     if not below:
         yield from name(meta.get("name"), "metadata.name")
     yield from labels(meta.get("labels"), f"{below}metadata.labels")
@@ -149,7 +149,7 @@ def metadata(meta: Object, below: str = "") -> Problems:
 
 
 def shaped(obj: Object, shape: type[Any]) -> Problems:
-    """Yield fields of an object that have another type than the scheduler reads."""
+    """Yield the fields of an object whose type is not the one that the scheduler reads."""
 
     def read(part: Object) -> object:
         return json.decode(json.encode(part), type=shape)
@@ -183,7 +183,7 @@ def pod(obj: Object) -> Problems:
 
 
 def pods_in(obj: Object) -> Iterator[tuple[str, Object]]:
-    """Yield the object itself if it is a pod, or all pod templates in it, with the path before their `spec`."""
+    """Yield the object itself if it is a pod, else all pod templates in it, with the path of the parent of `spec`."""
     if obj.get("kind") == "Pod":
         yield "", obj
         return
@@ -204,7 +204,7 @@ def _templates(part: object, below: str) -> Iterator[tuple[str, Object]]:
 
 
 def workload(obj: Object) -> Problems:
-    """Check only the pod templates of a workload."""
+    """Check the pod templates of a workload, and nothing else."""
     found = list(pods_in(obj))
     if not found:
         yield "spec", "holds no template of pods"
@@ -285,9 +285,9 @@ Schema = Fields
 def problems(obj: Object, shape: type[Any], check: Callable[[Object], Problems], sound: set[bytes]) -> Problems:
     """Yield the problems of an object with kind and metadata, the most basic first.
 
-    `shape` is the struct the scheduler reads, `check` checks the rest. A problem at one stage skips the later stages.
-    `sound` collects objects with valid fields, so that of objects that differ only in metadata, such as generated jobs,
-    one is checked against the schema.
+    `shape` is the struct that the scheduler reads, `check` checks the rest. A problem at one stage skips later stages.
+    `sound` collects valid objects, so that of objects that differ only in metadata, such as generated jobs, only one is
+    checked against the schema.
     """
     yield from metadata(obj["metadata"])
     kind, body = obj["kind"], json.encode({field: value for field, value in obj.items() if field != "metadata"})
@@ -327,7 +327,7 @@ def _schema(kind: str) -> Schema:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """Return the suggestion for an unknown name: the most similar one, else all known names."""
+    """Return the suggestion for an unknown name: the most similar known one, else all of them."""
     alike = {field.lower(): field for field in known}
     found = get_close_matches(str(name).lower(), alike, n=1)
     return f": did you mean {alike[found[0]]}?" if found else f" (known: {', '.join(alike.values())})"

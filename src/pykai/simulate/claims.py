@@ -1,8 +1,9 @@
-"""Simulated controllers of claims: ResourceClaims from pods' templates, and dynamic volumes.
+"""Simulated controllers of claims: ResourceClaims from templates, and dynamic provisioning of volumes.
 
-As the resource claim controller does: a pod that names a template gets its own claim, recorded in its status; a pod
-that ended or was deleted no longer uses its claims, and unused claims are deallocated. As volume controller and drivers
-do: a claim with a selected node gets a new volume accessible from this node, one that names a volume is bound to it.
+As with the resource claim controller, a pod that names a template gets its own claim, recorded in its status; a
+finished or deleted pod no longer uses its claims, and unused claims are deallocated. As with volume controller and CSI
+provisioner, a claim with a selected node gets a new volume accessible from this node, and one that names a volume is
+bound to it.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class ClaimControllers:
             await self._api.patch(ref, Patch.merge({"status": {"resourceClaimStatuses": statuses}}))
 
     async def _release(self, namespace: str, name: str) -> None:
-        """Remove ended pods from the claim's users; deallocate it without users, so that it may be deleted."""
+        """Remove finished pods from the consumers of a claim; deallocate an unused one, so that it can be deleted."""
         claim = await self._api.get(RESOURCE_CLAIM.ref(name, namespace), Object)
         status = claim.get("status") or {}
         users = status.get("reservedFor") or []

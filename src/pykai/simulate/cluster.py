@@ -1,7 +1,7 @@
-"""A simulation: the real components on the in-memory API server in virtual time, with hollow kubelets and controllers.
+"""A simulation: the components of the product on the in-memory API server, with hollow kubelets and controllers.
 
-This module makes no decisions; it connects the components with an API server, watches of observers, hollow kubelets for
-the nodes of the manifests, objects that arrive over time, and the usage of queues since the start, and ends the run.
+This module makes no decisions. It connects the components with the API server, hollow kubelets for the nodes of the
+manifests, arriving objects, the recorder and the past usage of queues, and detects the end of the run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pykai.simulate.recorder import Decision, Recorder
 from pykai.simulate.workloads import definitions, templated
 
 Progress = Callable[[float, int, int], None]
-"""(seconds simulated so far, ended pods, all pods created)."""
+"""Receives (simulated seconds, finished pods, created pods)."""
 NEVER = float("inf")
 _STEP_SECONDS = 10.0
 _DEVICE_IDS = uuid.UUID("0f6a3c8e-8a53-5d0c-9a7e-3f1f0a5b7c11")
@@ -58,9 +58,9 @@ class Setting:
     job_runs: float = 60.0
     """The run time of a Job's pod, unless annotated; other pods run for ever."""
     settled: float = 120.0
-    """A run without a fixed end stops when nothing has happened for this time."""
+    """A run without a fixed end stops after this time without changes."""
     usage: UsageConfig | None = None
-    """How past usage counts for fair shares; None: not at all. The database it names is not queried."""
+    """How past usage affects fair shares; None: not at all. The database in it is not queried."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Hooks:
 
 
 class Product(Protocol):
-    """All components, as a simulation runs them."""
+    """The components of the product, as a simulation runs them."""
 
     def admission(self, queues: Callable[[], Mapping[str, Object]], warn: Callable[[str], None]) -> Sequence[Admission]:
         """Return the webhooks; `queues` returns the current queues, `warn` receives admission warnings."""
@@ -85,7 +85,7 @@ class Product(Protocol):
         ...
 
     async def run(self, api: Api, hooks: Hooks, ready: asyncio.Event) -> None:
-        """Run all components until cancelled or the end of the run; `ready` is set when they are ready."""
+        """Run all components until cancelled or the end of the run; set `ready` when they are ready."""
         ...
 
     def programs(self, api: Api) -> OnStart:
@@ -93,7 +93,7 @@ class Product(Protocol):
         ...
 
     def faults(self) -> Sequence[str]:
-        """Return violated invariants so far, such as a plan that the judge rejected."""
+        """Return the violated invariants, such as plans that verification rejected."""
         ...
 
 
@@ -110,7 +110,7 @@ class Simulation:
     setting: Setting = field(default_factory=Setting)
 
     def play(self, until: float | None = None, progress: Progress = lambda *_: None) -> SimulationResult:
-        """Run until `until` seconds, or until nothing happens any more; ValueError if that may never be."""
+        """Run until `until` seconds, or until nothing changes any more; ValueError if that may never happen."""
         if until is None and self.setting.usage is not None:
             raise ValueError("where past use counts, a run has no end of its own")
 
@@ -120,7 +120,7 @@ class Simulation:
         return loop.run(playing(), self.setting.start, self.setting.seed)
 
     def refusals(self) -> list[str]:
-        """Return what the API server and admission reject of the arrivals, each with its source; no component runs."""
+        """Return the arrivals that API server or admission reject, each with its source; no component runs."""
 
         async def trying() -> list[str]:
             return await _Run(self.product, self.arrivals, self.setting).refusals()
@@ -176,7 +176,7 @@ class _Run:
         return self._outcome()
 
     async def refusals(self) -> list[str]:
-        """Apply everything, and pods of templates, to an API server without components; return what it rejects."""
+        """Create all objects, and pods of their templates, on an API server without components; return the errors."""
         self._take_over()
         found: list[str] = []
         for arrival in self._arrivals:
@@ -203,7 +203,7 @@ class _Run:
                 self._controllers.adopt(obj)
 
     async def _conducted(self, tasks: Sequence[asyncio.Task[None]], until: float | None, progress: Progress) -> None:
-        """Apply the arrivals and wait for the end of the run or of the components, the last of the tasks."""
+        """Create the arrivals; return at the end of the run or when a component (the last task) ends."""
         history = self._recorder.history
         while True:
             now = self._time()
@@ -223,7 +223,7 @@ class _Run:
                 return
 
     def _quiet(self) -> bool:
-        """Whether nothing is scheduled, and nothing has happened for a while."""
+        """Whether no timer is pending and nothing has changed for a while."""
         planned = self._arrivals or self._controllers.has_schedules or self._kubelets.will_change
         return not planned and self._time() - self._recorder.last_change >= self._setting.settled
 
@@ -267,7 +267,7 @@ class _Run:
 
     # ----------------------------------------------------------------------------------------------------- outcome
     def _devices_of(self, pod: Object) -> tuple[int, ...]:
-        """Return the indices of the devices a pod uses: its own, or those that reservation pods hold for it."""
+        """Return the indices of the GPUs of a pod: its own, or those of its reservation pods."""
         node, labels = pod["spec"].get("nodeName") or "", pod["metadata"].get("labels") or {}
         groups = sorted({value for key, value in labels.items() if key.startswith(names.GPU_GROUP_LABEL)})
         if not groups:
@@ -293,13 +293,13 @@ def _namespace(name: str) -> Object:
 
 
 def _of_template(obj: Object, template: Object, number: int) -> Object:
-    """Return a pod of a workload's template, to check whether it is admitted."""
+    """Return a pod of a workload's template, to check its admission."""
     pod = templated(template, f"{obj['metadata']['name']}-template-{number}")
     return {**pod, "metadata": {**pod["metadata"], "namespace": obj["metadata"]["namespace"]}}
 
 
 class PastUsage:
-    """The usage of queues since the start of the run: a usage source of the scheduler."""
+    """The usage of queues since the start of the run, as a usage source of the scheduler."""
 
     def __init__(self, config: UsageConfig) -> None:
         self._config = config
@@ -313,7 +313,7 @@ class PastUsage:
             self._records.append(UsageRecord(now, sample.capacity, held))
 
     async def usage(self, now: float) -> Mapping[str, Triple]:
-        """Return each queue's usage in the window that ends at `now` (1.0: the whole cluster all the time)."""
+        """Return the usage of each queue in the window that ends at `now`; 1.0 is the whole cluster all the time."""
         since = now - window_seconds(self._config.window, now)
         passed = sum(record.at <= since for record in self._records)
         del self._records[: max(passed - 1, 0)]

@@ -1,4 +1,4 @@
-"""The reconcile loop of the simulated controllers: watches workloads and pods, and creates missing children."""
+"""The reconcile loop of the simulated workload controllers: watches workloads and pods, creates missing children."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pykai.simulate.workloads import WORKLOADS, Child, templated
 KEPT_SECONDS = 60.0
 """Default seconds that a finished Job, or a finished pod without a controller, is kept."""
 FAILED_SECONDS, LONGEST_SECONDS, BACKOFF_LIMIT = 10.0, 360.0, 6
-"""The delay before a failed pod is replaced, doubled with each failure, and the failures after which a Job fails."""
+"""First and longest backoff before a failed pod is replaced, and the failures after which a Job fails."""
 MINUTE = 60.0
 _OVER = ("Succeeded", "Failed")
 _DEVICE_LABEL, _RECEIVED = names.GPU_GROUP_LABEL, names.RECEIVED_RESOURCE_TYPE
@@ -38,7 +38,7 @@ log = structlog.get_logger("workloads")
 
 @dataclass
 class JobCount:
-    """The pods of a Job: active ones, and the numbers that succeeded, were ever created, and failed."""
+    """The pods of a Job: active ones, and the numbers of pods that succeeded, were created, and failed."""
 
     active: set[str] = field(default_factory=set)
     finished: int = 0
@@ -62,9 +62,9 @@ class WorkloadControllers:
         }
         self._counts: dict[str, JobCount] = {}
         self._done: set[tuple[str, str]] = set()
-        """(uid of the workload, name of the child) of children that have completed and are not created again."""
+        """(uid of the workload, name of the child) of completed children, which are not re-created."""
         self._adopted: set[str] = set()
-        """Uids of pods whose controller exists only in the cluster they were read from."""
+        """Uids of pods whose controller exists only in the cluster that they were read from."""
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
         self._queued: set[Item] = set()
         self._begun: set[asyncio.Future[None]] = set()
@@ -86,11 +86,11 @@ class WorkloadControllers:
 
     @property
     def has_schedules(self) -> bool:
-        """Whether a CronJob exists: such a run never becomes idle."""
+        """Whether a CronJob exists: such a run never comes to rest."""
         return len(self._followed[CRON_JOB.kind]) > 0
 
     def adopt(self, pod: Object) -> None:
-        """Re-create a pod that was read from a cluster when it is evicted, if it has a controller there."""
+        """Register a pod that was read from a cluster: if it has a controller there, it is re-created when evicted."""
         if controller_of(pod) is not None:
             self._adopted.add(pod["metadata"]["uid"])
 
@@ -140,7 +140,7 @@ class WorkloadControllers:
         self._adopted.add(made["metadata"]["uid"])
 
     def _count(self, uid: str, pod: Object, over: bool, leaving: bool) -> None:
-        """Remove a pod from its Job's count; one that succeeded counts as a completion."""
+        """Remove a pod from the count of its Job; a succeeded one counts as a completion."""
         count, name = self._counts.get(uid), pod["metadata"]["name"]
         if count is None or name not in count.active or not (over or leaving):
             return
@@ -283,7 +283,7 @@ def reference(owner: Object) -> Object:
 
 
 def timed(child: Object, workload: Object, seed: int) -> Object:
-    """Return the child with the run time in its workload's annotation: all pods of a workload run equally long."""
+    """Return the child with the run time annotated on its workload, so that all its pods run equally long."""
     meta = workload["metadata"]
     text = (meta.get("annotations") or {}).get(names.RUN_SECONDS)
     own = child["metadata"].get("annotations") or {}
@@ -294,9 +294,9 @@ def timed(child: Object, workload: Object, seed: int) -> Object:
 
 
 def settled(pod: Object, namespace: str, seed: int) -> Object:
-    """Return the pod with ranges in its annotations replaced by times drawn from seed and name, so reproducible.
+    """Return the pod with the ranges in its annotations replaced by values drawn from seed and name.
 
-    A pod with a run time but no stated outcome ends after it.
+    A pod with a run time and without a stated outcome succeeds after it.
     """
     notes = dict(pod["metadata"].get("annotations") or {})
     for key in (names.RUN_SECONDS, names.STOP_SECONDS):
@@ -318,7 +318,7 @@ def continued(pod: Object) -> Object:
 
 
 def successor(pod: Object) -> Object:
-    """Return the pod that a controller creates in place of an evicted one: the evicted one before it was bound."""
+    """Return the replacement of an evicted pod: its state before it was bound."""
     meta = pod["metadata"]
     labels = {key: value for key, value in (meta.get("labels") or {}).items() if not key.startswith(_DEVICE_LABEL)}
     notes = {key: value for key, value in (meta.get("annotations") or {}).items() if key != _RECEIVED}

@@ -1,7 +1,7 @@
-"""Fair shares of user-defined queues: the API of KAI's fair-share simulator, computed by the engine's kernel.
+"""Fair shares of user-defined queues: the API of KAI's fair-share simulator on the engine's kernel.
 
-All queues are siblings that divide one total; what they hold and who their parents are does not matter to a division.
-Amounts are in the units of the total, whatever they are: the surplus is divided in whole units. -1 is unlimited.
+All queues are siblings that divide one total; their allocations and parents do not affect the division. The surplus is
+divided in whole units of the given amounts. -1 is unlimited.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykai.objects.units import parse_timestamp
 
 _TOTALS = {"cpu": "CPU", "memory": "Memory", "gpu": "GPU"}
 RESOURCES = tuple(_TOTALS)
-"""In the order of the kernel's rows."""
+"""In the row order of the kernel."""
 _BOUNDS = {"deserved": "deserved", "max_allowed": "maxAllowed"}
 _AMOUNTS = {"fair_share": "fairShare", "over_quota_weight": "overQuotaWeight", "request": "request"}
 
@@ -31,7 +31,7 @@ class _Share(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
     max_allowed: float = UNLIMITED
     over_quota_weight: float = 1.0
     request: float = 100_000.0
-    # Accepted, because users of KAI send them; the division ignores them.
+    # Accepted for compatibility with KAI; the division ignores them.
     allocated: float = 0.0
     allocated_not_preemptible: float = 0.0
     absolute_usage: Any = None
@@ -39,7 +39,7 @@ class _Share(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
 
 
 _UNSAID = {"cpu": _Share(deserved=UNLIMITED), "memory": _Share(deserved=UNLIMITED), "gpu": _Share()}
-"""The shares of a queue that states none: the quota of cpu and memory is unlimited."""
+"""The defaults of a queue: unlimited quota of cpu and memory."""
 
 
 class _Shares(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,9 +73,9 @@ class _Request(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
 
 
 def simulated(body: bytes, now: float) -> dict[str, dict[str, float]]:
-    """Return the fair share of every queue of a request, by uid; FieldError names what is wrong with it.
+    """Return the fair shares of all queues in a request, by uid; FieldError names the invalid field.
 
-    `now` (seconds since the epoch) is when queues were made that do not say it.
+    `now` (seconds since the epoch) is the default creation time of queues.
     """
     request = _read(body)
     if not request.queues:
@@ -100,7 +100,7 @@ def _read(body: bytes) -> _Request:
 
 
 def _as_sent(part: Any) -> Any:
-    """Return the part without nulls in its maps: pages send them for what was left empty."""
+    """Return the part without null values, which web pages send for empty fields."""
     if isinstance(part, dict):
         return {name: _as_sent(value) for name, value in part.items() if value is not None}
     return [_as_sent(value) for value in part] if isinstance(part, list) else part
@@ -145,5 +145,5 @@ def _columns(queues: Sequence[_Queue], now: float) -> QueueColumns:
 
 
 def _column(queues: Sequence[_Queue], attribute: str) -> Floats:
-    """One attribute of every share, [resource, queue]."""
+    """Return one attribute of every share, [resource, queue]."""
     return np.array([[getattr(queue.resource_share.of(name), attribute) for queue in queues] for name in RESOURCES])

@@ -1,11 +1,10 @@
 """Synthetic clusters and workloads from a few numbers and a seed, as ordinary manifests.
 
-The mix of work is that of a shared GPU cluster: many small jobs, shares of devices, a few gangs; most are of priority
-train, some build. The cluster is busy: work comes LOAD times as fast as it can be done until the last job has arrived,
-and most of the first jobs are of one team, so that others reclaim their share when they come.
+The mix is that of a shared GPU cluster: many small jobs, fractional GPUs, a few gangs; most have priority class train,
+some build. The load exceeds the capacity by LOAD until the last job has arrived, and most of the first jobs belong to
+one team, so that the others reclaim their share when they arrive.
 
-`with_defaults` adds what an installation brings along and manifests may rely on: priority classes, and queues if there
-are none.
+`with_defaults` adds what every installation has: priority classes, and queues if there are none.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from pykai.simulate.manifests import Manifest, Origin
 GPU_MEMORY_MIB = 81920
 LOAD = 1.6
 FIRST_JOBS, FIRST_TEAM_SHARE = 0.4, 0.8
-"""Which part of the jobs comes first, and which part of those the first team has."""
+"""The fraction of the jobs that arrive first, and the first team's fraction of those."""
 MEDIAN_SECONDS = 300.0
 SPREAD = 0.8
-"""Sigma of the logarithm of run times."""
+"""Sigma of the lognormal run times."""
 BUILD_SHARE = 0.15
 TEAMS = ("team-a", "team-b", "team-c")
 
 
 @dataclass(frozen=True)
 class JobShape:
-    """One kind of job: how often (a weight), pods, GPUs of each or an annotation that asks for a share; GPUs in all."""
+    """One kind of job: its weight, pods, GPUs per pod or the annotation of a fraction, and total GPUs."""
 
     weight: int
     pods: int
@@ -52,13 +51,13 @@ SHAPES = (
 
 
 def nodes(count: int, gpus: int) -> list[Manifest]:
-    """Equal nodes, named so that their order is their number."""
+    """Return identical nodes, named in order."""
     digits = len(str(max(count - 1, 0)))
     return [manifest("--nodes", number, node(f"node-{number:0{digits}d}", gpus)) for number in range(count)]
 
 
 def node(name: str, gpus: int) -> Object:
-    """Return a node that has room for a pod on each of its GPUs."""
+    """Return a node with capacity for a pod on each GPU."""
     labels = {names.HOSTNAME_LABEL: name}
     amounts = {"cpu": "64", "memory": "512Gi", "pods": str(max(110, gpus))}
     if gpus:
@@ -69,13 +68,13 @@ def node(name: str, gpus: int) -> Object:
 
 
 def queues(gpus: float) -> list[Manifest]:
-    """Return a department that owns all GPUs, divided equally among its teams."""
+    """Return a department with a quota of all GPUs, and its teams with equal parts of it."""
     rows = [("department", "", gpus), *((team, "department", gpus // len(TEAMS)) for team in TEAMS)]
     return [manifest("--jobs", number, queue(*row)) for number, row in enumerate(rows)]
 
 
 def queue(name: str, parent: str, quota: float) -> Object:
-    """Return a queue with a quota of GPUs, everything else unlimited."""
+    """Return a queue with a GPU quota and no other bounds."""
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
     spec: Object = {"resources": {"cpu": free, "memory": free, "gpu": {**free, "quota": quota}}}
     if parent:
@@ -84,7 +83,7 @@ def queue(name: str, parent: str, quota: float) -> Object:
 
 
 def jobs(count: int, among: Sequence[str], gpus: float, seed: int) -> list[Manifest]:
-    """So many jobs for these queues on a cluster with so many GPUs."""
+    """Return `count` jobs for these queues on a cluster with this many GPUs."""
     draw = random.Random(f"{seed}/jobs")
     fitting = [shape for shape in SHAPES if shape.total <= max(gpus, 1)]
     weights = [shape.weight for shape in fitting]
@@ -102,7 +101,7 @@ def jobs(count: int, among: Sequence[str], gpus: float, seed: int) -> list[Manif
 
 
 def job(name: str, shape: JobShape, owner: tuple[str, str], times: tuple[float, float]) -> Object:
-    """Return a Job; `owner`: queue and priority class; `times`: seconds until it arrives, seconds it runs."""
+    """Return a Job. `owner`: queue and priority class; `times`: arrival and run time in seconds."""
     (team, priority), (arrives, runs) = owner, times
     notes = {names.ARRIVES: f"{arrives}s", names.RUN_SECONDS: str(runs)}
     if shape.pods > 1:
@@ -135,14 +134,14 @@ PRIORITIES = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
-"""Those of the chart, and those that every cluster has."""
+"""The priority classes of the chart and of Kubernetes."""
 PARENT_QUEUE = "default-parent-queue"
 SOURCE = "installed"
-"""Where these objects come from, in messages."""
+"""The origin of these objects in messages."""
 
 
 def with_defaults(manifests: Sequence[Manifest]) -> list[Manifest]:
-    """Return the manifests, behind those installed objects that they do not define themselves."""
+    """Return the manifests after the objects of an installation that they do not define themselves."""
     known = {one.title for one in manifests}
     objects = [_priority_class(name, value) for name, value in PRIORITIES.items()]
     if not any(one.obj.get("kind") == "Queue" for one in manifests):

@@ -1,9 +1,9 @@
 """The history of a run: lifecycles of pods, events, and amounts of queues over time, in seconds since its start.
 
-All output comes from here. `document` is the machine-readable result that `-o json` and `-o yaml` print: cpu in cores,
-memory in bytes, gpu in devices; -1 is unlimited. If past usage counts, `usage` is the fraction of the cluster that a
-queue held in the window. `nextDeadline` is when time alone may change a decision, such as the end of a minimum run
-time; null if nothing depends on time.
+All output is derived from it. `document` is the machine-readable result that `-o json` and `-o yaml` print: cpu in
+cores, memory in bytes, gpu in devices; -1 is unlimited. If past usage counts, `usage` is the fraction of the cluster
+that a queue used in the window. `nextDeadline` is when time alone may change a decision, such as the end of a minimum
+runtime; null if nothing depends on time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pykai.model.snapshot import QueueTable
 
 
 class HistoryEvent(msgspec.Struct, frozen=True):
-    """One line of the log. `kind` is a key of KINDS, `about` kind and name of an object."""
+    """One log line. `kind` is a key of KINDS, `about` kind and name of an object."""
 
     at: float
     kind: str
@@ -51,7 +51,7 @@ class PodLife(msgspec.Struct, rename="camel"):
     """One pod from arrival to end. A time is None until it is reached.
 
     `reason`: why it is pending, or why it was evicted; `waited_for`: why it was pending, after it was scheduled. An
-    evicted pod has the action, the evictor (empty: none), and the node for its replacement (empty: none).
+    evicted pod has the action, the evictor (empty: none), and the node of its replacement (empty: none).
     """
 
     namespace: str
@@ -134,7 +134,7 @@ class History:
     """Warnings about the manifests, without duplicates."""
 
     def remark(self, text: str) -> None:
-        """Add a warning, unless it exists."""
+        """Add a warning, unless it is a duplicate."""
         if text not in self.remarks:
             self.remarks.append(text)
 

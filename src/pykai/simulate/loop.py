@@ -1,8 +1,8 @@
-"""An asyncio event loop in virtual time: when nothing is ready, time jumps to the next timer.
+"""An asyncio event loop in virtual time: when nothing is ready, time advances to the next timer.
 
-Components run on it unchanged. The loop provides `loop.time()`, the wall clock and the jitter of `pykai.kube.clock`,
-executor calls run inline, and callbacks run in the order in which they were scheduled: the same seed gives the same
-run. Sockets, processes and signals are not supported; a run that waits only for them is an error.
+Components run on it unchanged. The loop provides `loop.time()`, the wall clock and the jitter of `pykai.kube.clock`;
+executor calls run inline, and callbacks run in the order in which they were scheduled, so that the same seed gives the
+same run. Sockets, processes and signals are not supported; a run that waits only for them is an error.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ SKEW: ContextVar[Skew] = ContextVar("SKEW")
 
 
 class StalledError(RuntimeError):
-    """The run cannot continue: all tasks wait and there is no timer, or time does not advance while tasks run."""
+    """The run is stuck: all tasks wait without a timer, or tasks run without time advancing."""
 
 
 MOST_STEPS = 300_000
-"""The number of loop iterations without time passing that counts as a livelock."""
+"""Loop iterations at the same time that count as a livelock."""
 _RESOLUTION = 1e-9
-"""How early timers may fire, in seconds. A task woken before its deadline that waits for the rest must see time pass,
-even if the rest is below the precision of the clock's floats."""
+"""How early timers may fire, in seconds. A task that wakes before its deadline and waits for the remainder must see
+time advance, even if the remainder is below the precision of a float."""
 _TIMELESS_STEPS = 2_000
-"""The number of loop iterations that take no time; each further one advances time by `_RESOLUTION`."""
+"""Loop iterations that take no time; each further one advances time by `_RESOLUTION`."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -81,7 +81,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run the function now: virtual time does not pass while it works."""
+        """Run the function now; it takes no virtual time."""
         done: asyncio.Future[Any] = self.create_future()
         try:
             done.set_result(func(*args))

@@ -1,4 +1,4 @@
-"""Reading of Kubernetes YAML from files and directories; each document keeps its origin."""
+"""Reads Kubernetes YAML and JSON from files and directories; each object keeps its origin."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def is_read_from_a_cluster(obj: Object) -> bool:
 def read(paths: Iterable[Path], recursive: bool = False) -> list[Manifest]:
     """Return all objects in files and directories (YAML and JSON files by name) in order; `-` is standard input.
 
-    `recursive`: directories in directories count, too.
+    `recursive`: include subdirectories.
     """
     return [manifest for path in paths for manifest in _read(path, recursive)]
 

@@ -1,4 +1,4 @@
-"""Validation of pods and pod templates, as an API server and the admission webhooks would reject them.
+"""Validation of pods and pod templates, with the rules of an API server and of the admission webhooks.
 
 Each check yields (path of the field, problem); paths begin with `below`, which ends in a dot or is empty.
 """
@@ -43,7 +43,7 @@ def template(obj: Object, below: str) -> Problems:
 
 
 def shapes(spec: Object, path: str) -> Problems:
-    """Yield parts of a pod's spec that have another type than the scheduler reads."""
+    """Yield the parts of a pod's spec whose type is not the one that the scheduler reads."""
     for part, shape in PARTS.items():
         if part in spec:
             yield from _shape(spec[part], shape, f"{path}.{part}")

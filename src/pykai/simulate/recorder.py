@@ -1,7 +1,7 @@
-"""Records the history of a simulation: watches the API server as any client could, and observes every decision.
+"""Records the history of a simulation by watching the API server and observing every scheduling decision.
 
 Times and states come from the objects, as `kubectl get --watch` would show them; reasons of pending pods and evictors
-come from the scheduler's plans. Allocations of queues are summed over the pods.
+come from the plans of the scheduler. Allocations of queues are sums over the pods.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from pykai.simulate.history import History, PodLife, QueueSample, Sample
 
 SYSTEM = (names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
 _COMMENTS = ("Waits", "Pipelined", "Event")
-"""Entries of the log that change nothing."""
+"""Kinds of log lines that do not count as changes."""
 NOTHING: Triple = (0.0, 0.0, 0.0)
 
 
 class Decision(Protocol):
-    """The decision of a cycle, as far as a history shows it."""
+    """The decision of one cycle, as far as a history needs it."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -61,7 +61,7 @@ class Decision(Protocol):
 
 
 class Wait:
-    """Why a pod is pending, and for how long for each reason; of equal times the later reason wins."""
+    """The reasons why a pod was pending, and how long each lasted; of equal times the later reason wins."""
 
     def __init__(self, since: float) -> None:
         self.reason = ""
@@ -69,7 +69,7 @@ class Wait:
         self._seconds: dict[str, float] = {}
 
     def change(self, reason: str, at: float) -> bool:
-        """It waits for this reason from now on; False where it did before."""
+        """Start waiting for this reason; return False if it is the current one."""
         if reason == self.reason:
             return False
         self._settle(at)
@@ -77,7 +77,7 @@ class Wait:
         return True
 
     def longest(self, at: float) -> str:
-        """Return the reason that lasted longest until now; empty without any."""
+        """Return the reason that lasted longest until `at`; empty without any."""
         self._settle(at)
         return max(reversed(self._seconds), key=lambda reason: self._seconds[reason], default="")
 
@@ -89,7 +89,7 @@ class Wait:
 
 
 class QueueTotals:
-    """Amounts by queue, kept up to date as pods come and go."""
+    """Amounts by queue, updated as pods come and go."""
 
     def __init__(self) -> None:
         self._totals: dict[str, list[float]] = {}
@@ -115,9 +115,9 @@ class QueueTotals:
 
 
 class Recorder:
-    """Fills `history`; `last_change` is when something happened last, in seconds since the start.
+    """Fills `history`; `last_change` is the time of the last change, in seconds since the start.
 
-    `now` are seconds since the start, which is at `start` seconds since the epoch.
+    `now` returns the seconds since the start, `start` is the start in seconds since the epoch.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Recorder:
         return round(self._now(), 3)
 
     def _table_changed(self, change: Change[Object]) -> None:
-        """A queue, a node or a slice of its devices changed."""
+        """Handle a change of a queue, node or ResourceSlice."""
         self._touch()
         self._capacity = None
 
@@ -295,7 +295,8 @@ class Recorder:
         self.log("Arrived", f"Pod {life.title}", f"queue {queue}" if queue else "")
 
     def _count_claims(self, life: PodLife, pod: Object) -> None:
-        """GPUs that a pod claims are requested, too, once all its claims exist; those of templates come after it."""
+        """Add the GPUs of a pod's claims to its request once all of them exist; those of templates are created after
+        it."""
         decoded = kinds.decode(json.encode(pod), kinds.Pod)
         named = claim_names(decoded, decode_claims(decoded.spec))
         claims = [self._claims.get(name, life.namespace) for name in named]
@@ -382,7 +383,7 @@ class Recorder:
             self._allocated.add(life.queue, held, -1)
 
     def _wait_for(self, life: PodLife, reason: str) -> bool:
-        """Return the pod waits for this reason from now on; False where it did before."""
+        """Record that the pod waits for this reason; return False if it is the current one."""
         wait = self._waits.get(self._uids[life.key])
         if wait is None or not wait.change(reason, self._at()):
             return False
@@ -438,7 +439,7 @@ class Recorder:
         return self._lives.get(self._uids.get(key, ""))
 
     def _explain(self, verdict: Verdict, of_queue: str) -> None:
-        """`of_queue`: what its queue has to do with it; a sentence, or empty."""
+        """Return the reason with `of_queue`, the sentence on the bounds of its queue, if there is one."""
         written = False
         for pod, text in waiting_reasons(verdict, self._groups.get(verdict.gang[1], verdict.gang[0])).items():
             life, reason = self._living(pod), text + of_queue
@@ -450,7 +451,7 @@ class Recorder:
 
     # -------------------------------------------------------------------------------------------------- samples
     def _touch(self) -> None:
-        """Keep the present sample before something it shows changes."""
+        """Store the sample of the current state before a change."""
         now = self._now()
         if self._dirty is not None and now > self._dirty:
             self._sample(self._dirty)
@@ -513,7 +514,7 @@ class Recorder:
 
 # --------------------------------------------------------------------------------------------------------------- texts
 def waiting_reasons(verdict: Verdict, group: Object | None) -> Mapping[Key, str]:
-    """Return the reason of each waiting pod of a gang, on one line: that of the gang where it is one."""
+    """Return the reason of each pending pod, on one line; the reason of the gang applies to all its pods."""
     if not verdict.ready:
         needed = ((group or {}).get("spec") or {}).get("minMember")
         waits_for = f"{needed} pods" if needed else "more pods"
@@ -524,7 +525,7 @@ def waiting_reasons(verdict: Verdict, group: Object | None) -> Mapping[Key, str]
 
 
 def place_text(life: PodLife) -> str:
-    """Return where a pod runs."""
+    """Return the node and GPUs of a pod as text."""
     if not life.devices:
         return f"on {life.node}"
     numbers = ", ".join(map(str, life.devices))
@@ -534,7 +535,7 @@ def place_text(life: PodLife) -> str:
 
 
 def workload_of(meta: Object, owner: Object | None) -> str:
-    """Return the name a pod's workload is shown under; empty for a pod that stands alone."""
+    """Return the name of the workload that a pod is listed under; empty for a pod without owner."""
     labels = meta.get("labels") or {}
     for key in ("jobset.sigs.k8s.io/jobset-name", "ray.io/cluster", "training.kubeflow.org/job-name"):
         if key in labels:

@@ -1,6 +1,6 @@
-"""A report: plots as images, and one page that shows them with the figures behind them.
+"""HTML report of a run: plots as images, and a page with the plots and their figures.
 
-The same outcome gives the same image, byte for byte.
+Images are deterministic: the same outcome gives the same bytes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def draw(outcome: SimulationResult, folder: Path) -> list[tuple[str, str]]:
 
 
 def leaves(outcome: SimulationResult) -> list[str]:
-    """Queues that hold pods, by name."""
+    """Return the leaf queues by name."""
     return [name for row, name in enumerate(outcome.queues.names) if not outcome.queues.children[row]]
 
 
@@ -71,7 +71,7 @@ def _times(outcome: SimulationResult) -> list[float]:
 
 
 def _series(outcome: SimulationResult, queue: str, row: int, scale: float) -> tuple[list[float], list[float]]:
-    """(use, fair share) at every sample; nothing before the queue existed."""
+    """Return (allocation, fair share) at every sample; NaN before the queue existed."""
     found = [sample.queues.get(queue) for sample in outcome.history.samples]
     use = [q.allocated[row] / scale if q else 0.0 for q in found]
     fair = [q.fair_share[row] / scale if q else 0.0 for q in found]
@@ -79,7 +79,7 @@ def _series(outcome: SimulationResult, queue: str, row: int, scale: float) -> tu
 
 
 def _past(outcome: SimulationResult, queue: str, row: int, scale: float) -> list[float]:
-    """Return the average that the queue held in the window, at every sample; empty where the past does not count."""
+    """Return the average allocation in the usage window at every sample; empty if past usage does not count."""
     samples = outcome.history.samples
     if not samples[-1].past_counts:
         return []
@@ -180,7 +180,7 @@ Cell = str | float | int
 
 
 def write(outcome: SimulationResult, folder: Path) -> Path:
-    """Write images and page into a folder, which is made if it does not exist; returns the page."""
+    """Write images and page into a folder, created if necessary; return the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     images = draw(outcome, folder)
     page = folder / PAGE

@@ -1,4 +1,4 @@
-"""An outcome for people: queues, devices, the timeline, evictions and pending workloads with their reasons."""
+"""Tables of an outcome for terminals: queues, devices, timeline, evictions and pending workloads with their reasons."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ BARS = "▁▂▃▄▅▆▇█"
 PAST_USE = "past use"
 SPARK_CELLS = (8, 32)
 TIMELINE_CELLS = (16, 72)
-"""The fewest and the most cells of a curve."""
+"""The minimum and the maximum width of a curve, in cells."""
 GAP, AXIS_END = 3, 4
-"""Columns between two columns of a table, and those by which the last time on the axis sticks out."""
+"""Width of the gap between table columns, and the overhang of the last label of the time axis."""
 Row = Sequence[RenderableType]
 Columns = list[Column | str]
 
@@ -55,9 +55,9 @@ def _fitting(room: int, cells: tuple[int, int]) -> int:
 
 # ------------------------------------------------------------------------------------------------------------- queues
 def queues(outcome: SimulationResult, width: int) -> Table:
-    """Quota, fair share and use of every queue, as a tree; in GPUs, or in CPU cores where there are none.
+    """Return quota, fair share and allocation of every queue as a tree; in GPUs, or in cores without GPUs.
 
-    The curve is left out where the terminal has no room for it.
+    The curve is omitted if the terminal is too narrow.
     """
     last = outcome.history.samples[-1]
     row = GPU if last.gpus_total else CPU
@@ -76,7 +76,7 @@ def queues(outcome: SimulationResult, width: int) -> Table:
 
 
 def _width_of_names(outcome: SimulationResult) -> int:
-    """Return the longest name of a queue, with what it is set in by."""
+    """Return the width of the longest queue name, including its indentation."""
     found = outcome.queues
     return max(
         (2 * len(path) - 2 + len(title) for path, title in zip(found.paths, found.titles, strict=True)), default=5
@@ -96,7 +96,7 @@ def _tree_order(outcome: SimulationResult) -> list[int]:
 
 
 def _queue(outcome: SimulationResult, queue: int, unit: tuple[int, float], width: int) -> Row:
-    """`unit`: the row of the resource, and how many of its units are one of the table's."""
+    """Return one row. `unit`: the row of the resource, and its amount that the table shows as one."""
     row, scale = unit
     table_, samples = outcome.queues, outcome.history.samples
     name = table_.names[queue]
@@ -156,7 +156,7 @@ def _holder(outcome: SimulationResult, life: PodLife, portion: float) -> Text:
 
 # ----------------------------------------------------------------------------------------------------------- timeline
 def timeline(outcome: SimulationResult, rows: int, width: int) -> Group:
-    """One bar per workload, in a table of so many columns."""
+    """Return one bar per workload, in a table of `width` columns."""
     end = outcome.history.ended_at
     every = workloads(outcome.history)
     sizes = [_size(workload) for workload in every[:rows]]
@@ -178,7 +178,7 @@ def timeline(outcome: SimulationResult, rows: int, width: int) -> Group:
 
 
 def _size(workload: WorkloadRow) -> str:
-    """Pods at a time, and what each requests of GPUs."""
+    """Return the pods of a workload at one time, and the GPU request of each."""
     pods = workload.pods
     together = max(sum(p.arrived_at <= q.arrived_at < (p.evicted_at or p.ended_at or 1e18) for p in pods) for q in pods)
     each = pods[0].asks_for
@@ -195,7 +195,7 @@ def _bar(outcome: SimulationResult, workload: WorkloadRow, width: int) -> Text:
 
 # ------------------------------------------------------------------------------------------------- evictions and waits
 def evictions(outcome: SimulationResult, rows: int) -> Iterator[Table]:
-    """Evicted pods, the workload they were evicted for, and the reason; equal reasons together."""
+    """Return evicted pods, the workloads that they were evicted for, and the reasons; equal reasons are grouped."""
     together: dict[tuple[float, str, str, str], list[PodLife]] = {}
     for life in outcome.history.lives:
         if life.evicted_at is not None:
@@ -223,9 +223,9 @@ def _workload(outcome: SimulationResult, life: PodLife) -> Text:
 
 
 def waits(outcome: SimulationResult, rows: int) -> Iterator[Table]:
-    """Pending workloads, and which reason lasted longest; equal reasons are one line.
+    """Return pending workloads and the reason that lasted longest; equal reasons are grouped.
 
-    Those who still wait come first, then those who waited longest.
+    Workloads that are still pending come first, then those that waited longest.
     """
     end = outcome.history.ended_at
     found = [(workload, pods) for workload in workloads(outcome.history) for pods in _waiting(workload)]
@@ -251,12 +251,12 @@ def waits(outcome: SimulationResult, rows: int) -> Iterator[Table]:
 
 
 def _why(life: PodLife) -> str:
-    """Return the reason that kept a pod waiting longest; empty where none did."""
+    """Return the reason that kept a pod pending longest; empty if there is none."""
     return life.waited_for
 
 
 def _waiting(workload: WorkloadRow) -> Iterator[list[PodLife]]:
-    """Yield the workload's pods that had to wait, by when and why."""
+    """Yield the workload's pods that had to wait, with time and reason."""
     by_story: dict[tuple[float, float | None, str], list[PodLife]] = {}
     for life in workload.pods:
         if _why(life) and (life.scheduled_at is None or life.scheduled_at > life.arrived_at):
@@ -265,7 +265,7 @@ def _waiting(workload: WorkloadRow) -> Iterator[list[PodLife]]:
 
 
 def _wait(outcome: SimulationResult, group: list[tuple[WorkloadRow, list[PodLife]]]) -> Row:
-    """One reason: the workload that waited longest, and how many others."""
+    """Return the row of one reason: the workload that waited longest, and the number of others."""
     workload, pods = group[0]
     lives = [life for _, found in group for life in found]
     still = pods[0].scheduled_at is None

@@ -1,8 +1,8 @@
-"""Time-based fair share as a study: a few nodes, queues and jobs that never end, and how the GPUs change hands.
+"""Study of time-based fair share: a few nodes, queues and jobs that never end, and their allocations over time.
 
-The input is that of KAI's simulator of the same purpose; `objects` makes of it what could be written by hand for
-`kai simulate`. Here a cycle is a second of virtual time: the scheduler decides once, knowing what queues held up to
-then, and what they hold afterwards is written down.
+The input is that of KAI's time-based fair-share simulator; `objects` converts it to objects for `kai simulate`. One
+cycle is one second of virtual time: the scheduler decides once, with the usage of queues up to then, and the resulting
+allocations are recorded.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def _spelled(name: str) -> str:
 
 
 class NodeKind(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
-    """So many equal nodes."""
+    """`count` identical nodes."""
 
     gpus: Annotated[int, Meta(ge=0)]
     count: Count = 1
 
 
 class QueueSetup(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
-    """A queue without limit; `deserved_gpus` -1: its quota is unlimited."""
+    """A queue without limit. `deserved_gpus` -1: unlimited quota."""
 
     name: Annotated[str, Meta(min_length=1)]
     parent: str = ""
@@ -51,7 +51,7 @@ class QueueSetup(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelle
 
 
 class JobSetup(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
-    """So many jobs of so many pods, each pod with so many GPUs; none ever ends, and each pod may run alone."""
+    """`num_jobs` jobs of `num_pods` pods with `gpus` each; they never end, and their pods need no gang."""
 
     gpus: Count
     num_pods: Count = 1
@@ -59,7 +59,8 @@ class JobSetup(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled)
 
 
 class Study(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
-    """What is played. `window_size` and `half_life_period` in cycles; no half-life, or one of 0, is no decay."""
+    """The input. `window_size` and `half_life_period` are in cycles; without a half-life, or with 0, usage does not
+    decay."""
 
     cycles: Count = 100
     window_size: Count = 5
@@ -71,7 +72,7 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
 
 
 class Figures(NamedTuple):
-    """A queue after a cycle (counted from 0): GPUs it holds, and its fair share of them."""
+    """A queue after a cycle (counted from 0): its allocated GPUs and its fair share."""
 
     cycle: int
     queue: str
@@ -86,7 +87,7 @@ _NAMES = {
 
 
 def read(text: str, file: str) -> Study:
-    """Return the study a YAML text describes, its keys in any case; ManifestError or FieldError says what is wrong.
+    """Return the study in a YAML text with keys in any case; ManifestError or FieldError names the problem.
 
     `file` is its name in messages.
     """
@@ -100,7 +101,7 @@ def read(text: str, file: str) -> Study:
 
 
 def _in_our_case(document: Object) -> Object:
-    """Return the document with keys in our case; names of queues, which are keys below Jobs, stay unchanged."""
+    """Return the document with keys in lower camel case, except the names of queues, which are keys below Jobs."""
     found = _renamed(document, "")
     for part in ("Nodes", "Queues"):
         if isinstance(rows := found.get(part), list):
@@ -139,7 +140,7 @@ def _check(study: Study) -> None:
 
 # ----------------------------------------------------------------------------------------------------------------- run
 def usage_document(study: Study) -> Object:
-    """Return the study's `usageDBConfig`: a new answer for every cycle."""
+    """Return the study's `usageDBConfig`, which fetches usage in every cycle."""
     params = {"windowSize": f"{study.window_size * CYCLE_SECONDS:g}s", "fetchInterval": f"{CYCLE_SECONDS:g}s"}
     if study.half_life_period:
         params["halfLifePeriod"] = f"{study.half_life_period * CYCLE_SECONDS:g}s"
@@ -147,18 +148,18 @@ def usage_document(study: Study) -> Object:
 
 
 def setting(study: Study) -> Setting:
-    """Return a setting in which pods start and stop immediately."""
+    """Return a setting in which pods start and stop at once."""
     usage = read_usage_config(usage_document(study), Setting().start)
     return Setting(starting=0.0, stopping=0.0, usage=usage)
 
 
 def duration(study: Study) -> float:
-    """Seconds until the last cycle; in the first second the cluster comes up."""
+    """Return the seconds until the last cycle; the cluster starts in the first second."""
     return study.cycles * CYCLE_SECONDS
 
 
 def figures(study: Study, outcome: SimulationResult) -> Iterator[Figures]:
-    """Yield every queue after every cycle; the last figures are repeated for cycles without pending pods."""
+    """Yield every queue after every cycle; cycles without pending pods repeat the previous figures."""
     *decided, _ = outcome.history.samples
     at = 0
     for cycle in range(study.cycles):
@@ -170,7 +171,7 @@ def figures(study: Study, outcome: SimulationResult) -> Iterator[Figures]:
 
 
 def objects(study: Study, source: str) -> list[Manifest]:
-    """Nodes, queues and jobs; `source`: where the study comes from, for messages."""
+    """Return nodes, queues and jobs; `source`: the origin of the study in messages."""
     return [generate.manifest(source, number, obj) for number, obj in enumerate(_all(study))]
 
 

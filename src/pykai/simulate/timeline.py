@@ -1,4 +1,4 @@
-"""The timeline of a run, one row per workload and one cell per interval, and its summary."""
+"""The timeline of a run, one row per workload and one cell per interval, and the summary of the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pykai.simulate.history import History, PodLife, SimulationResult
 
 @dataclass(frozen=True)
 class Mark:
-    """The mark of a state; of several states in one cell the first in MARKS is shown."""
+    """The mark of a state; in a cell with several states, the first in MARKS wins."""
 
     state: str
     character: str
@@ -29,7 +29,7 @@ EMPTY = " "
 
 @dataclass
 class WorkloadRow:
-    """The pods of one Job in order of arrival, or a pod that stands alone."""
+    """The pods of one Job in order of arrival, or a pod without owner."""
 
     namespace: str
     name: str
@@ -42,7 +42,7 @@ class WorkloadRow:
 
 
 def workload_title(life: PodLife) -> str:
-    """Namespace and name of the workload a pod belongs to."""
+    """Return namespace and name of a pod's workload."""
     return f"{life.namespace}/{life.job or life.name}"
 
 
@@ -72,7 +72,7 @@ def phases(life: PodLife, end: float) -> Iterator[tuple[str, float, float]]:
 
 
 def cells(pods: Sequence[PodLife], end: float, width: int) -> list[Mark | None]:
-    """One mark per cell; None where none of the pods existed."""
+    """Return one mark per cell; None where no pod existed."""
     step = max(end, 1e-9) / width
     found: list[set[str]] = [set() for _ in range(width)]
     for life in pods:
@@ -84,7 +84,7 @@ def cells(pods: Sequence[PodLife], end: float, width: int) -> list[Mark | None]:
 
 
 def axis(end: float, width: int, labels: int = 4) -> str:
-    """Times below the cells, each under the cell it names."""
+    """Return the time labels below the cells, each aligned with its cell."""
     line, shown = [" "] * (width + 8), ""
     for number in range(labels + 1):
         at = round(number * (width - 1) / labels)
@@ -104,7 +104,7 @@ def clock(seconds: float) -> str:
 
 
 def headline(outcome: SimulationResult) -> str:
-    """Return the run in one sentence."""
+    """Return the summary of the run in one sentence."""
     history = outcome.history
     return (
         f"{many(len(outcome.devices), 'node')} with {many(history.samples[-1].gpus_total, 'GPU')}, "
@@ -114,5 +114,5 @@ def headline(outcome: SimulationResult) -> str:
 
 
 def waited(life: PodLife, end: float) -> float:
-    """Seconds until a pod got its node, or until `end` where it has none."""
+    """Return the seconds until a pod was scheduled, or until `end` if it was not."""
     return (end if life.scheduled_at is None else life.scheduled_at) - life.arrived_at

@@ -1,9 +1,9 @@
-"""A day of jobs as published for a real cluster, made anew by a seed.
+"""A day of jobs with the published statistics of a real cluster, drawn from a seed.
 
 The cluster is Helios, four GPU clusters of SenseTime (Hu et al., "Characterization and Prediction of Deep Learning
 Workloads in Large-Scale GPU Datacenters", SC '21). Its authors publish the figures that this module reproduces, in the
 description of the trace (github.com/S-Lab-System-Group/HeliosData) and in a table of their analysis
-(HeliosArtifact, `helios_cluster_summary.csv`), both read again for this page:
+(HeliosArtifact, `helios_cluster_summary.csv`); both were checked against the originals:
 
 * 1,580,464 GPU jobs from April to September 2020;
 * 3.716 GPUs (median 1) and 6,651.7 s (median 206 s) each;
@@ -12,11 +12,11 @@ description of the trace (github.com/S-Lab-System-Group/HeliosData) and in a tab
 Sizes and a lognormal run time that grows with the size are fitted to these: 3.70 GPUs, a median of 203 s, a mean of
 6,720 s (6,190 s with the limit of 50 days), 71 to 82 % of the GPUs busy.
 
-From the paper, quoted and not checked: 6,416 GPUs on 802 nodes; one-GPU jobs use 3 to 12 % of the GPU time (here 5 %).
+From the paper, not checked: 6,416 GPUs on 802 nodes; one-GPU jobs use 3 to 12 % of the GPU time (here 5 %).
 
-Assumed: the curve of the hours, and queues with other parts of the demand than of the GPUs. Most of the GPU time is of
-jobs that run for longer than a day, so a day begins with the jobs that run when it does, as often and with as much left
-as in a cluster that has always worked like this.
+Assumed: the arrival rate over the day, and queues whose part of the demand differs from their part of the GPUs. Jobs
+that run for longer than a day use most of the GPU time, so a day starts with running jobs: as many, and with as much
+time left, as in a steady state.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from pykai.simulate.manifests import Manifest
 NAME = "helios"
 DAY = 86_400.0
 JOBS_PER_GPU = 1_580_464 / 183 / 6_416
-"""Jobs that arrive for each GPU in a day; April to September has 183 days."""
+"""Arriving jobs per GPU and day; April to September has 183 days."""
 SIZES = ((1, 0.5775), (2, 0.11), (4, 0.12), (8, 0.145), (16, 0.03), (32, 0.01), (64, 0.0075))
-"""GPUs of a job and the part of the jobs that have so many."""
+"""GPUs of a job -> fraction of the jobs."""
 MEDIAN_SECONDS, SPREAD, GROWTH = 145.0, 2.59, 0.5
-"""Run time: the median of one-GPU jobs, sigma of the logarithm, and the power of the size by which it grows."""
+"""Lognormal run time: the median of one-GPU jobs, sigma, and the power of the size with which it grows."""
 LONGEST_SECONDS = 50 * DAY
 SWING, BUSIEST_HOUR = 0.4, 15
 GPUS_PER_NODE = 8
@@ -46,7 +46,7 @@ TRAIN = "train"
 
 @dataclass(frozen=True)
 class TraceQueue:
-    """A queue: its part of the GPUs and its part of the jobs."""
+    """A queue, with its fractions of the GPUs and of the jobs."""
 
     name: str
     quota: float
@@ -67,7 +67,7 @@ TENANTS = (
 
 @dataclass(frozen=True)
 class TraceJob:
-    """One job: when it arrives and how long it runs, in seconds."""
+    """One job, with arrival and run time in seconds."""
 
     name: str
     queue: str
@@ -77,7 +77,7 @@ class TraceJob:
 
 
 def quotas(gpus: int) -> dict[str, int]:
-    """Return the GPUs that each queue owns."""
+    """Return the GPU quota of each queue."""
     return {tenant.name: round(tenant.quota * gpus) for tenant in TENANTS}
 
 
@@ -94,10 +94,10 @@ def day(gpus: int, seed: int) -> list[TraceJob]:
 
 
 def _running(gpus: int, draw: random.Random) -> Iterator[tuple[int, float, float]]:
-    """(size, 0, seconds left) of jobs that run at midnight: there are as many as arrive while one runs (Little's law).
+    """Return (size, 0, seconds left) of the jobs that run at midnight: arrival rate times run time (Little's law).
 
-    A long job is seen with a probability in proportion to its length, which moves a lognormal by sigma squared, and at
-    a random moment of it.
+    The probability that a job is running is proportional to its run time, which shifts the lognormal by sigma squared;
+    its elapsed time is uniform.
     """
     for size, part in _fitting(gpus):
         mean = math.exp(_mu(size) + SPREAD**2 / 2)
@@ -107,7 +107,7 @@ def _running(gpus: int, draw: random.Random) -> Iterator[tuple[int, float, float
 
 
 def _arriving(gpus: int, draw: random.Random) -> Iterator[tuple[int, float, float]]:
-    """(size, arrival, run time) of the jobs that come during the day."""
+    """Return (size, arrival, run time) of the jobs that arrive during the day."""
     sizes, parts = zip(*_fitting(gpus), strict=True)
     clock, most = 0.0, gpus * JOBS_PER_GPU / DAY * (1 + SWING)
     while (clock := clock + draw.expovariate(most)) < DAY:
@@ -126,12 +126,12 @@ def _mu(size: int) -> float:
 
 
 def _rounded(amount: float, draw: random.Random) -> int:
-    """Up or down by chance, so that small amounts are right on average."""
+    """Round randomly up or down, so that small amounts keep their expectation."""
     return int(amount) + (draw.random() < amount % 1)
 
 
 def manifests(jobs: Sequence[TraceJob], owned: Mapping[str, int]) -> list[Manifest]:
-    """Jobs, and queues with the GPUs they own; a job of more GPUs than a node has is a gang of whole nodes."""
+    """Return the jobs and the queues with their quotas; a job larger than a node is a gang of whole nodes."""
     queues = [generate.queue("cluster", "", sum(owned.values()))]
     queues += [generate.queue(name, "cluster", quota) for name, quota in owned.items()]
     objects = [*queues, *(_job(job) for job in jobs)]

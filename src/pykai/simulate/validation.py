@@ -1,6 +1,6 @@
 """Validation of manifests for simulation: the known kinds, their checks and defaults.
 
-All problems are collected before manifests are rejected, so that users can correct a file in one pass. Labels and
+All problems are collected before manifests are rejected, so that users can fix a file in one pass. Labels and
 annotations that resemble ours but have no effect, misspelt or in the wrong place, only cause hints: any key is allowed
 on an object, but a misspelt GPU annotation would otherwise run a pod without a GPU.
 """
@@ -93,7 +93,7 @@ def _misspelt(key: str, here: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def _meant(key: str) -> str:
-    """Return the key of ours that an unknown key resembles most; empty for a known key or without similar ones."""
+    """Return our key that an unknown key resembles most; empty for a known key or without a similar one."""
     found = [] if key in _NAMES else get_close_matches(key.lower(), _KNOWN, n=1, cutoff=_ALIKE)
     return _KNOWN[found[0]] if found else ""
 
@@ -106,7 +106,7 @@ Check = Callable[[Object], Problems]
 
 @dataclass(frozen=True)
 class KindRow:
-    """One kind of the table. `shape` None: only its metadata is read. `once`: it cannot be applied again."""
+    """One kind of the table. `shape` None: only metadata is read. `once`: it cannot be applied again."""
 
     resource: Resource
     shape: type[Any] | None
@@ -144,7 +144,7 @@ KINDS: Mapping[str, KindRow] = {
         _row(known.DEVICE_CLASS),
     )
 }
-"""Namespaces need not exist in a simulation; manifests that make them are common."""
+"""Namespaces need not exist in a simulation, but manifests may contain them."""
 OWN_GROUPS = frozenset(row.resource.group for row in KINDS.values()) - {""}
 """API groups in which an unknown kind is a typo."""
 
@@ -159,7 +159,7 @@ class ManifestsError(ValueError):
 
 @dataclass(frozen=True)
 class Admitted:
-    """An object that can be simulated, and when it arrives."""
+    """A valid object and its arrival."""
 
     manifest: Manifest
     row: KindRow
@@ -174,7 +174,7 @@ class Admitted:
         return self.obj["kind"], meta.get("namespace", ""), meta["name"]
 
     def arrival(self, seed: int) -> Arrival:
-        """Return its arrival, with a time range drawn by this seed."""
+        """Return its arrival; a time range is drawn by this seed."""
         at = self.arrives.draw(f"{seed}/{'/'.join(self.key)}/arrives")
         exists = is_read_from_a_cluster(self.obj)
         return Arrival(at, self.row.resource, self.obj, f"{self.manifest.origin} ({self.manifest.title})", exists)
@@ -199,7 +199,7 @@ def admit(manifests: Sequence[Manifest], there: Set[tuple[str, str]] = frozenset
 
 
 def relevant(manifests: Sequence[Manifest]) -> tuple[list[Manifest], str]:
-    """Return the manifests of kinds that matter to scheduling, and a note on the others; empty where there are none."""
+    """Return the manifests of kinds that affect scheduling, and a note on the others; empty without any."""
     kept, passed = list[Manifest](), Counter[str]()
     for manifest in manifests:
         kind, group = manifest.obj.get("kind"), str(manifest.obj.get("apiVersion") or "").rpartition("/")[0]
@@ -215,7 +215,7 @@ def relevant(manifests: Sequence[Manifest]) -> tuple[list[Manifest], str]:
 
 
 def _is_kind(kind: str, group: str) -> bool:
-    """Whether there is such a kind, as far as can be known: of Kubernetes, or in a group that is not ours."""
+    """Whether the kind may exist: Kubernetes has it, or its group is not ours."""
     return any(row.kind == kind and row.group == group for row in known.BUILT_IN) or (
         group != "" and group not in OWN_GROUPS
     )
@@ -260,7 +260,7 @@ def _filled(manifest: Manifest, row: KindRow) -> Object:
 
 
 def _offering(node: Object) -> Object:
-    """Return the node with its capacity as allocatable, if it states none."""
+    """Return the node with its capacity as allocatable, if it states no allocatable."""
     status = node["status"]
     return {**node, "status": {**status, "allocatable": status.get("allocatable") or status["capacity"]}}
 
@@ -275,7 +275,7 @@ def _names(manifests: Sequence[Manifest]) -> Named:
 
 
 def _repeated(found: Sequence[Admitted], _: Named) -> Iterator[ManifestError]:
-    """Yield duplicate objects; a later arrival of an object that can be applied again is an update instead."""
+    """Yield duplicate objects; a later arrival of an object that can be applied again is an update."""
     seen: dict[tuple[str, str, str], Admitted] = {}
     for one in found:
         other = seen.setdefault(one.key, one)
@@ -284,7 +284,7 @@ def _repeated(found: Sequence[Admitted], _: Named) -> Iterator[ManifestError]:
 
 
 def _queue_tree(found: Sequence[Admitted], there: Named) -> Iterator[ManifestError]:
-    """Queues whose parent does not exist, or which are their own ancestor."""
+    """Yield queues whose parent does not exist, or which are their own ancestor."""
     queues = [one for one in found if one.obj["kind"] == "Queue"]
     parents = {one.key[2]: _parent(one.obj) for one in queues}
     for one in queues:

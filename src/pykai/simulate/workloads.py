@@ -1,9 +1,9 @@
-"""Simulated workload controllers, which create pods from workloads' templates.
+"""Simulated workload controllers: the objects and pods that each kind of workload creates.
 
-They create the objects and pods of the real controllers, with the same owners, names and labels, as far as grouping and
-scheduling read them, and omit services, rolling updates and everything inside containers. Each kind is one row of
-WORKLOADS: the objects that its controller creates. A deleted child is created again until it has completed; a Job
-counts its pods instead (`jobs`), a CronJob creates Jobs by its schedule (`cron_jobs`).
+Owners, names and labels are those of the real controllers, as far as grouping and scheduling read them; services,
+rolling updates and container contents are omitted. Each kind is one row of WORKLOADS: the objects that its controller
+creates. A deleted child is re-created until it has completed; a Job counts its pods instead (`jobs`), a CronJob creates
+Jobs by its schedule (`cron_jobs`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykai.kube.resources import DEPLOYMENT, JOB, POD, REPLICA_SET, STATEFUL_SET
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """An object that should exist. `owner`: the name of a sibling that owns it; empty: the workload itself."""
+    """An object that should exist. `owner`: the sibling that owns it; empty: the workload itself."""
 
     resource: Resource
     body: Object
@@ -26,7 +26,7 @@ class Child:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Return its name."""
         return str(self.body["metadata"]["name"])
 
 
@@ -85,7 +85,7 @@ def _count(part: Object, default: int = 1) -> int:
 
 # ------------------------------------------------------------------------------------------------------------- kinds
 def _replicas(obj: Object) -> Iterator[Child]:
-    """ReplicaSet, ReplicationController and StatefulSet: `replicas` equal pods."""
+    """Return `replicas` identical pods: ReplicaSet, ReplicationController and StatefulSet."""
     for number in range(_count(obj["spec"])):
         yield Child(POD, templated(obj["spec"]["template"], f"{_name(obj)}-{number}"))
 
@@ -121,7 +121,7 @@ def _leader_worker_set(obj: Object) -> Iterator[Child]:
 
 
 def _idle_set(name: str) -> Child:
-    """Return the StatefulSet between a LeaderWorkerSet and its pods; it creates none, because this row creates them."""
+    """Return the StatefulSet between a LeaderWorkerSet and its pods; the row creates those itself."""
     return Child(STATEFUL_SET, {"metadata": {"name": name}, "spec": {"replicas": 0, "template": {"spec": {}}}})
 
 
@@ -135,7 +135,7 @@ def _member(obj: Object, template: Object, name: str, place: tuple[int, int], si
 
 
 def _training(field: str) -> Children:
-    """Kubeflow's training jobs: replicas by role."""
+    """Return the children of a Kubeflow training job: replicas by role."""
 
     def children(obj: Object) -> Iterator[Child]:
         for role, replicas in (obj["spec"].get(field) or {}).items():
@@ -164,7 +164,7 @@ def _ray_pod(obj: Object, node_type: str, group: str, template: Object, number: 
 
 
 def _ray_parent(field: str, version: str) -> Children:
-    """RayJob and RayService: one RayCluster."""
+    """Return the child of a RayJob or RayService: one RayCluster."""
 
     def children(obj: Object) -> Iterator[Child]:
         meta = {"name": f"{_name(obj)}-ray", "labels": obj["metadata"].get("labels") or {}}

@@ -1,1 +1,1 @@
-"""The fault campaign: random histories of the whole product, by seed, checked while they run and at rest."""
+"""Fault injection: random histories of the whole product, one per seed, checked while they run and at rest."""

@@ -1,12 +1,12 @@
-"""Faults by seed, and an API server that injects them, as one process of the product sees it.
+"""Fault injection by seed: a fault plan, and the API server as one process of the product sees it.
 
-A fault is a function of the seed and of the point where it may happen, of nothing else. A point is named by what is
-done there and how often it was done before ("create pods default/job-1 #2"). So a fault that is left out moves no other
-one, and a failing history can be shrunk by leaving out faults one after the other.
+A fault depends only on the seed and on the point where it may occur. A point is named by the operation and its
+occurrence ("create pods default/job-1 #2"), so that leaving out one fault moves no other, and a failing history can be
+shrunk fault by fault.
 
-Injected: errors before a write and lost answers after it, slow calls, watches that break, stall or are compacted, and
-the death of the process before, during and after a write: one that is in flight then may still arrive. Kubelets, users
-and checks have the true server.
+Injected are errors before a write, responses lost after it, slow requests, watches that break, stall or are compacted,
+and crashes of the process before, during and after a write; a write in flight may still arrive after the crash.
+Kubelets, users and checks use the server without faults.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from pykai.kube.errors import ApiError, Conflict, Forbidden, Gone, Timeout, TooM
 from pykai.kube.resources import CONFIG_MAP
 
 Rates = Sequence[tuple[str, float]]
-"""Kinds of faults that may happen at a point, each with its chance; at most one does."""
+"""Kinds of faults that may occur at a point, with their probabilities; at most one occurs."""
 _SCALE = float(1 << 64)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault that happened: `at` seconds after the start; `point` is where, and unique in a history."""
+    """A fault that occurred `at` seconds after the start; `point` is unique in a history."""
 
     at: float
     kind: str
@@ -57,13 +57,13 @@ class Fault:
 
 
 class FaultPlan:
-    """Draws faults while `active`; `happened` are those that did, `left_out` points at which none may."""
+    """Draws faults while `active`. `happened`: the faults that occurred; `left_out`: points without faults."""
 
     def __init__(self, seed: int, time: Callable[[], float], left_out: Collection[str] = ()) -> None:
         self.active = True
         self.happened: list[Fault] = []
         self.out_until = 0.0
-        """Until when the API server answers no component."""
+        """The end of the outage: until then the API server serves no component."""
         self._seed = seed
         self._time = time
         self._left_out = frozenset(left_out)
@@ -74,7 +74,7 @@ class FaultPlan:
         return self._time() < self.out_until
 
     def draw(self, where: str, rates: Rates) -> tuple[str, Random] | None:
-        """The kind of fault that happens here now, with chance for its details; None: none does."""
+        """Return the kind of fault that occurs at this point and a generator for its details; None without a fault."""
         if not self.active:
             return None
         self._counts[where] += 1
@@ -87,15 +87,15 @@ class FaultPlan:
         return None
 
     def event(self, kind: str, point: str) -> Random | None:
-        """A planned event, such as a deed of a user: its chance, or None where it is left out."""
+        """Return the generator of a planned event, such as a user action; None if it is left out."""
         return None if not self.active or point in self._left_out else Random(f"{self._seed}/{point}")
 
     def note(self, kind: str, point: str) -> None:
-        """A planned event took place."""
+        """Record a planned event that took place."""
         self.happened.append(Fault(self._time(), kind, point))
 
     def counts(self) -> Counter[str]:
-        """How many faults of each kind happened."""
+        """Return the number of faults by kind."""
         return Counter(fault.kind for fault in self.happened)
 
     def _happen(self, kind: str, point: str) -> Random:
@@ -131,24 +131,24 @@ WRITES: Rates = (
     (KILLED_AFTER, 0.0015),
 )
 CHANGES: Rates = (("409 before the write", 0.008), *WRITES)
-"""Of updates and patches: only those meet a conflict of versions."""
+"""Faults of updates and patches, the only requests that can conflict."""
 REFUSABLE: Rates = (("403 before the write", 0.05), *WRITES)
-"""Of what policies of a cluster refuse, and what then fails for good: binds, and the ConfigMaps before them."""
+"""Faults of requests that a cluster policy may deny for good: binds, and creates of their ConfigMaps."""
 READS: Rates = (("read failed", 0.02), ("slow read", 0.02))
 LISTS: Rates = (("list expired", 0.01), *READS)
 BROKEN, ENDED, COMPACTED, STALLED = "watch broken", "watch ended", "watch compacted", "watch stalled"
 EVENTS: Rates = ((BROKEN, 0.005), (ENDED, 0.005), (COMPACTED, 0.004), (STALLED, 0.01))
 LONGEST_SLOW, LONGEST_STALL, LONGEST_FLIGHT = 8.0, 25.0, 5.0
-"""Seconds."""
+"""Upper bounds in seconds."""
 
 
 class FaultyApi:
-    """An `Api` that fails by a plan. `process` names whose it is, `on_kill` ends that process."""
+    """An `Api` with the faults of a plan. `process`: the name of the client process; `on_kill` kills it."""
 
     def __init__(self, api: Api, plan: FaultPlan, process: str, on_kill: Callable[[], None]) -> None:
         self.dead = False
         self.writes: Counter[str] = Counter()
-        """Writes that were made, by kind of object."""
+        """Completed writes by resource."""
         self._api = api
         self._plan = plan
         self._process = process
@@ -211,7 +211,7 @@ class FaultyApi:
                 yield event
                 if kind == BROKEN:
                     raise Unavailable("the connection broke")
-                if drawn and kind == COMPACTED:  # What happens meanwhile only a new list shows.
+                if drawn and kind == COMPACTED:  # Only a relist shows the changes of this time.
                     await asyncio.sleep(drawn[1].uniform(0.5, LONGEST_STALL))
                     raise Gone("too old resource version")
                 if kind == ENDED:
@@ -260,7 +260,7 @@ class FaultyApi:
         return answer
 
     async def _slow(self, what: str, write: Callable[[], Awaitable[T]], chance: Random) -> T:
-        """Wait before or after the write; it is made also if the caller gives up meanwhile."""
+        """Delay the write or its response; the write reaches the server even if the caller gives up."""
         before, after = chance.choice(((1.0, 0.0), (0.0, 1.0), (0.5, 0.5)))
         seconds = chance.uniform(0.05, LONGEST_SLOW)
         sent = self._fly(self._later(what, write, seconds * before))
@@ -284,7 +284,7 @@ class FaultyApi:
             task.exception()
 
     def _die(self) -> None:
-        """End this process: nothing that it does from now on reaches the server."""
+        """Kill this process: none of its later requests reaches the server."""
         self.dead = True
         self._on_kill()
         self._check_alive()

@@ -1,6 +1,6 @@
-"""What must hold in a cluster whatever happens to its components: while it runs, and when it is at rest.
+"""Invariants of a cluster under faults: some hold at any time, others once the cluster is at rest.
 
-The checks follow the true API server and count anew what the product counts; they share no code with it.
+The checks watch the API server without faults and recompute what the product computes; they share no code with it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from pykai.objects import names
 from pykai.objects.units import amount
 
 ROUNDING = 0.01
-"""Portions of memory requests are rounded up to hundredths."""
+"""GPU fractions of memory requests are rounded up to hundredths."""
 GRACE_SECONDS = 60.0
-"""What a component may not have seen yet: nodes and pods that went so recently still count for it."""
+"""The staleness that components are allowed: they may count nodes and pods deleted less than this long ago."""
 BY_USER = "a user said so"
-"""The reason of a BindRequest that a user reports as failed, not the binder."""
+"""The status reason of a BindRequest that a user, not the binder, marks as failed."""
 REPLICAS_BY_USER = 3
-"""To which a user scales what the operator deploys: no Config of a history asks for it."""
+"""The replicas to which users scale operator-managed Deployments; no Config of a history requests it."""
 DEPLOYED = frozenset(
     {
         "admission",
@@ -49,19 +49,19 @@ DEPLOYED = frozenset(
         "queue-controller",
     }
 )
-"""What a Config and a shard of the name `default` deploy."""
+"""The Deployments of a Config and a shard named `default`."""
 GROUPED_SECONDS = 60.0
-"""When the PodGroup of a pod is known at the latest: grouper and scheduler in one process write it after the bind."""
+"""The latest that a bound pod names its PodGroup: in one process with the scheduler, it is written after the bind."""
 COUNTED = ("cpu", "memory", names.NVIDIA_GPU)
 _SEEN_SECONDS = 0.1
-"""After which every watch shows what was written before."""
+"""The delay after which every watch has delivered earlier writes."""
 _OVER = ("Succeeded", "Failed")
 _ASIDE = (names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
 
 
 @dataclass(frozen=True)
 class Violation:
-    """What was found; `check` names the rule that does not hold."""
+    """A violated invariant; `check` is its name."""
 
     at: float
     check: str
@@ -73,7 +73,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Everything there is at one instant."""
+    """All objects of the cluster at one time."""
 
     pods: list[Object]
     nodes: dict[str, Object]
@@ -85,7 +85,7 @@ class Cluster:
     configs: list[Object]
     deployments: list[Object]
     zone_gpus: float = float("inf")
-    """GPUs in a NUMA zone: what one pod may have where nodes keep pods within a zone."""
+    """GPUs of a NUMA zone: the most that a pod can use on nodes with policy single-numa-node."""
 
     @property
     def living(self) -> list[Object]:
@@ -93,7 +93,7 @@ class Cluster:
 
     @property
     def members(self) -> dict[str, list[Object]]:
-        """Living pods by title of their PodGroup."""
+        """Active pods by `namespace/name` of their PodGroup."""
         found: defaultdict[str, list[Object]] = defaultdict(list)
         for pod in self.living:
             if group := group_of(pod):
@@ -102,7 +102,7 @@ class Cluster:
 
 
 async def look(api: Api) -> Cluster:
-    """The cluster as it is now."""
+    """Read the current state of the cluster."""
 
     async def every(resource: Resource) -> list[Object]:
         return list((await api.list(resource, Object)).items)
@@ -132,7 +132,7 @@ async def _zone_gpus(api: Api) -> float:
 
 # -------------------------------------------------------------------------------------------------------- while it runs
 class RunningChecks:
-    """Follows every change; `report(check, text)` takes each violation."""
+    """Watches every change and reports violations by `report(check, text)`."""
 
     def __init__(self, api: Api, report: Callable[[str, str], None]) -> None:
         self._report = report
@@ -144,11 +144,11 @@ class RunningChecks:
         self._requests = self._watches.of(BIND_REQUEST, Object)
         self._config_maps = self._watches.of(CONFIG_MAP, Object)
         self._lost: dict[str, float] = {}
-        """Node -> when it went."""
+        """Node -> time of its deletion."""
         self._members: defaultdict[str, dict[str, float]] = defaultdict(dict)
-        """PodGroup -> its pods -> when each was last seen."""
+        """PodGroup -> uids of its pods -> when each was last seen."""
         self._least: defaultdict[str, dict[int, float]] = defaultdict(dict)
-        """PodGroup -> minimum -> until when it was the minimum; infinity: it is now."""
+        """PodGroup -> minMember -> the end of its validity; infinity for the current value."""
 
     async def run(self) -> None:
         """Check until cancelled."""
@@ -160,7 +160,7 @@ class RunningChecks:
         await self._watches.run()
 
     def _request_changed(self, change: Change[Object]) -> None:
-        """The binder says that a bind has failed after it has undone what it prepared."""
+        """Check that the binder marks a BindRequest as failed only after rolling back the attempt."""
         status = change.object.get("status") or {}
         if change.type is EventType.MODIFIED and status.get("phase") == "Failed" and status.get("reason") != BY_USER:
             key = change.key[0], change.object["spec"].get("podName") or ""
@@ -215,7 +215,7 @@ class RunningChecks:
             asyncio.get_running_loop().call_later(GROUPED_SECONDS, self._check_minimum, change.key, title, wall())
 
     def _check_minimum(self, key: tuple[str, str], title: str, bound_at: float) -> None:
-        """When a pod was bound, its gang had enough pods, or a component could think so."""
+        """Check that the gang had enough pods when the pod was bound, allowing for stale informers."""
         pod = self._pods.get(key[1], key[0])
         group = group_of(pod) if pod else ""
         since = bound_at - GRACE_SECONDS
@@ -226,7 +226,7 @@ class RunningChecks:
             self._report("bound below the minimum", f"{title} of a gang of {min(minima)} with {len(known)} pods")
 
     def _check_devices(self) -> None:
-        """No device is shared out above 1.0."""
+        """Check that the fractions on every shared GPU sum to at most 1."""
         shares: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         for _, pod in self._pods.items():
             node = pod["spec"].get("nodeName")
@@ -238,7 +238,7 @@ class RunningChecks:
                 self._report("device above 1.0", f"{group} of {node} is shared out to {sum(portions):g}")
 
     def _claim_changed(self, change: Change[Object]) -> None:
-        """No device is allocated to two claims."""
+        """Check that no device is allocated to two ResourceClaims."""
         users: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
         for key, claim in self._claims.items():
             allocation = (claim.get("status") or {}).get("allocation") or {}
@@ -254,7 +254,7 @@ Found = Iterable[tuple[str, str]]
 
 
 def at_rest(cluster: Cluster) -> Found:
-    """Everything that must hold once nothing happens any more: (check, text) of each violation."""
+    """Yield (check, text) for each violation of the invariants that hold at rest."""
     for check in (_gangs, _requests, _reservations, _labels, _config_maps, _claims, _statuses, _waiting):
         yield from check(cluster)
     for check in (_scaling, _installation):
@@ -262,7 +262,7 @@ def at_rest(cluster: Cluster) -> Found:
 
 
 def _gangs(cluster: Cluster) -> Found:
-    """A gang is whole or not there at all, and so is each of its podsets."""
+    """Each gang, and each of its sub-groups, has at least its minimum of bound pods, or none."""
     for group in cluster.groups:
         spec = group["spec"]
         members = cluster.members.get(title_of(group), [])
@@ -281,7 +281,7 @@ def _gangs(cluster: Cluster) -> Found:
 
 
 def _requests(cluster: Cluster) -> Found:
-    """No BindRequest outlives its pod, or is still to be carried out."""
+    """Every BindRequest has completed and its pod exists."""
     pods = {title_of(pod): pod for pod in cluster.pods}
     for request in cluster.requests:
         pod = pods.get(f"{request['metadata']['namespace']}/{request['spec'].get('podName')}")
@@ -291,7 +291,7 @@ def _requests(cluster: Cluster) -> Found:
 
 
 def _reservations(cluster: Cluster) -> Found:
-    """Every shared device is reserved by one pod on its node, and no other is."""
+    """Every shared GPU has exactly one reservation pod on its node, and every reservation pod has a shared GPU."""
     shared = {
         (pod["spec"]["nodeName"], group): title_of(pod)
         for pod in cluster.living
@@ -313,13 +313,14 @@ def _reservations(cluster: Cluster) -> Found:
 
 
 def _labels(cluster: Cluster) -> Found:
+    """No pending pod has a GPU group label."""
     for pod in cluster.living:
         if device_groups(pod) and not pod["spec"].get("nodeName"):
             yield "label left over", f"{title_of(pod)} waits, and has the label of a device"
 
 
 def _config_maps(cluster: Cluster) -> Found:
-    """The binder's config maps belong to a pod that is bound."""
+    """Every ConfigMap of the binder belongs to a bound pod."""
     bound = {pod["metadata"]["uid"] for pod in cluster.pods if pod["spec"].get("nodeName")}
     for config_map in cluster.config_maps:
         owners = {
@@ -330,7 +331,7 @@ def _config_maps(cluster: Cluster) -> Found:
 
 
 def _claims(cluster: Cluster) -> Found:
-    """Devices are allocated to, and reserved for, pods that are bound."""
+    """ResourceClaims are allocated to, and reserved for, exactly the bound pods that use them."""
     bound = {pod["metadata"]["uid"] for pod in cluster.living if pod["spec"].get("nodeName")}
     for claim in cluster.claims:
         status = claim.get("status") or {}
@@ -355,7 +356,7 @@ def _claims(cluster: Cluster) -> Found:
 
 
 def _statuses(cluster: Cluster) -> Found:
-    """The status of PodGroups and queues says what pods hold, counted anew."""
+    """The status of PodGroups and Queues equals the sums over their pods."""
     by_queue: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for group in cluster.groups:
         held: Counter[str] = Counter()
@@ -385,7 +386,7 @@ def _differences(kind: str, title: str, said: Mapping[str, object], held: Counte
 
 
 def _waiting(cluster: Cluster) -> Found:
-    """No simple pod waits that fits on a node and whose queues have no limit: one pod, whole devices, no wishes."""
+    """No simple pod (single, whole GPUs, no constraints) without a queue limit is pending although a node has room."""
     free: dict[str, float] = {}
     for name, node in cluster.nodes.items():
         if not (node.get("spec") or {}).get("unschedulable"):
@@ -417,7 +418,7 @@ def _is_simple(group: Object, pod: Object) -> bool:
 
 
 def _is_limited(group: Object, queues: Mapping[str, Object]) -> bool:
-    """Whether a limit, or a missing queue, may hold the group back."""
+    """Whether a limit or a missing queue may keep the group pending."""
     name = group["spec"].get("queue", "")
     fixed = group["spec"].get("priorityClassName") == "build"
     while name:
@@ -434,7 +435,7 @@ def _is_limited(group: Object, queues: Mapping[str, Object]) -> bool:
 
 
 def _scaling(cluster: Cluster) -> Found:
-    """A scaling pod stands for a pod that waits."""
+    """Every scaling pod represents a pending pod."""
     waiting = {title_of(pod) for pod in cluster.living if not pod["spec"].get("nodeName")}
     for pod in cluster.living:
         notes = {**(pod["metadata"].get("annotations") or {}), **(pod["metadata"].get("labels") or {})}
@@ -444,7 +445,7 @@ def _scaling(cluster: Cluster) -> Found:
 
 
 def _installation(cluster: Cluster) -> Found:
-    """Everything that the Config asks for is deployed, as it asks, and its status says so of its newest state."""
+    """Everything in the Config is deployed as configured, and its status is that of the newest generation."""
     for config in cluster.configs:
         found = {one["metadata"]["name"]: one["spec"] for one in cluster.deployments}
         for name in sorted(DEPLOYED - found.keys()):
@@ -460,7 +461,7 @@ def _installation(cluster: Cluster) -> Found:
 
 # ---------------------------------------------------------------------------------------------------------------- facts
 def lives(pod: Object) -> bool:
-    """Whether a pod is neither over nor about to leave."""
+    """Whether a pod is active: neither finished nor terminating."""
     return (pod.get("status") or {}).get("phase") not in _OVER and "deletionTimestamp" not in pod["metadata"]
 
 
@@ -469,7 +470,7 @@ def _is_open(request: Object) -> bool:
 
 
 def _uids(obj: Object, part: str) -> set[str]:
-    """Who owns an object (`metadata`), or has a claim reserved for it (`status`)."""
+    """Return the uids of the owners of an object (`metadata`), or of the consumers of a claim (`status`)."""
     found = (obj.get(part) or {}).get("ownerReferences" if part == "metadata" else "reservedFor") or ()
     return {each["uid"] for each in found}
 
@@ -479,19 +480,19 @@ def title_of(obj: Object) -> str:
 
 
 def group_of(pod: Object) -> str:
-    """The title of a pod's PodGroup; empty where it has none."""
+    """Return `namespace/name` of a pod's PodGroup; empty without one."""
     name = (pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_ANNOTATION, "")
     return f"{pod['metadata']['namespace']}/{name}" if name else ""
 
 
 def device_groups(pod: Object) -> set[str]:
-    """The names of the devices that a pod shares."""
+    """Return the GPU groups of a pod."""
     labels = pod["metadata"].get("labels") or {}
     return {value for key, value in labels.items() if key.startswith(names.GPU_GROUP_LABEL)}
 
 
 def portion(pod: Object, node: Object | None) -> float:
-    """Which part of a device a pod has."""
+    """Return the GPU fraction of a pod; 0 for a pod without one."""
     notes = pod["metadata"].get("annotations") or {}
     if names.GPU_FRACTION in notes:
         return float(notes[names.GPU_FRACTION])

@@ -1,4 +1,4 @@
-"""One history with faults: the product among them, then at rest, then restarted; and what the checks found."""
+"""One history with faults: the product runs under faults, comes to rest and is restarted."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from pykai.simulate.loop import SKEW, Skew, StalledError
 from pykai.simulate.workloads import open_definition
 
 FAULTY_SECONDS, REST_SECONDS, QUIET_SECONDS, RESTARTED_SECONDS = 90.0, 400.0, 90.0, 70.0
-"""How long faults go on, how long the cluster then has to come to rest, how long it must be quiet for that, and
-how long a restart is watched."""
+"""The duration of the faults, the time limit for coming to rest, the time without changes that counts as rest, and the
+time that a restart is observed."""
 END_SECONDS = FAULTY_SECONDS + LONGEST_ABSENCE + REST_SECONDS + QUIET_SECONDS + RESTARTED_SECONDS + 20.0
 RESTART_SECONDS = 1.0
 JUMPS = (("clock jumped", 0.02),)
 LARGEST_JUMP = 120.0
 _STEP = 10.0
 _UNCOUNTED = (LEASE.plural, EVENT.plural)
-"""What components write when nothing changes: elections go on, and events are about the past."""
+"""Resources whose writes do not count as changes: leases are renewed and events recorded at rest, too."""
 
 
 class Deployment(Product, Protocol):
-    """A product that can also be run as several processes."""
+    """A product that can also run as several processes."""
 
     @property
     def components(self) -> Sequence[str]:
-        """The names of the processes where every component is one."""
+        """The names of the processes, one per component."""
         ...
 
     @property
     def beside(self) -> Sequence[str]:
-        """The components that are a process of their own also where the others are one."""
+        """The components that run in processes of their own even if the others share one."""
         ...
 
     async def run_process(self, name: str, api: Api, hooks: Hooks) -> None:
@@ -58,7 +58,7 @@ class Deployment(Product, Protocol):
 
 @dataclass
 class Outcome:
-    """What happened in a history."""
+    """The result of a history."""
 
     seed: int
     title: str = ""
@@ -67,9 +67,9 @@ class Outcome:
     events: list[HistoryEvent] = field(default_factory=list)
     pods: int = 0
     cpu: float = 0.0
-    """Seconds of CPU, where it was measured."""
+    """CPU seconds, if measured."""
     fingerprint: str = ""
-    """Of every change of the API server: equal for equal histories."""
+    """A digest of every change on the API server: equal for equal histories."""
 
     @property
     def counts(self) -> Counter[str]:
@@ -78,18 +78,18 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Reduction:
-    """What of a seed's history is played: faults at these points and these objects are left out."""
+    """The faults (by point) and objects to leave out of a seed's history."""
 
     without_faults: frozenset[str] = frozenset()
     without_work: frozenset[str] = frozenset()
 
 
 Deployed = Callable[[World], Deployment]
-"""Makes the product that a world wants."""
+"""Returns the product that a world deploys."""
 
 
 def play(seed: int, deployed: Deployed, shape: Reduction | None = None) -> Outcome:
-    """The history of a seed, or a part of it."""
+    """Run the history of a seed, without the faults and objects that `shape` leaves out."""
     chosen, left_out = world(seed), shape or Reduction()
     work = [arrival for arrival in chosen.work if arrival.source not in left_out.without_work]
     product = FaultyProduct(deployed(chosen), chosen, seed, left_out.without_faults)
@@ -106,25 +106,25 @@ def play(seed: int, deployed: Deployed, shape: Reduction | None = None) -> Outco
 
 
 def warm_up(deployed: Deployed) -> None:
-    """Load and compile what histories share, so that processes that are forked afterwards need not."""
+    """Load and compile what all histories need, before processes are forked for them."""
     chosen = world(0)
     product = FaultyProduct(deployed(chosen), chosen, 0)
     Simulation(product, chosen.cluster, Setting()).refusals()
 
 
 class ChangeLog:
-    """Counts and fingerprints the changes of the API server."""
+    """The number and a digest of the changes on the API server."""
 
     def __init__(self, server: MemoryApi) -> None:
         self.count = 0
-        """Changes so far, of what does not change by itself."""
+        """The number of changes so far, without leases and events."""
         self.recent: deque[str] = deque(maxlen=5)
         self._digest = blake2b(digest_size=8)
         server.observe(self._changed)
 
     @property
     def fingerprint(self) -> str:
-        """Of every change so far."""
+        """Return the digest of all changes so far."""
         return self._digest.hexdigest()
 
     def _changed(self, entry: Entry) -> None:
@@ -138,7 +138,7 @@ class ChangeLog:
 
 
 class _Process:
-    """One process of the product: it runs until it is killed, and is then started again."""
+    """One process of the product, restarted whenever it is killed."""
 
     def __init__(self, name: str, run: Callable[[FaultyApi], asyncio.Task[None]], api: Callable[[_Process], FaultyApi]):
         self.name = name
@@ -150,13 +150,13 @@ class _Process:
         self._api: FaultyApi | None = None
 
     def kill(self) -> None:
-        """End it at once; it sees nothing of it, and nothing it does afterwards counts."""
+        """Kill the process without notice; its later requests fail."""
         if self._api is not None:
             self._api.dead = True
         self._killed.set()
 
     async def kept_running(self) -> None:
-        """Run it, and start it anew whenever it is killed or ends."""
+        """Run the process, and restart it whenever it is killed or exits."""
         SKEW.set(self.skew)
         while True:
             self._killed.clear()
@@ -174,12 +174,12 @@ class _Process:
             await asyncio.sleep(RESTART_SECONDS)
 
     def written(self) -> Counter[str]:
-        """Writes so far, by kind of object."""
+        """Return the writes so far by resource."""
         return self.writes + (self._api.writes if self._api else Counter())
 
 
 class FaultyProduct:
-    """A product among faults."""
+    """A product that runs under faults."""
 
     def __init__(self, product: Deployment, chosen: World, seed: int, left_out: Collection[str] = ()) -> None:
         self.violations: list[Violation] = []
@@ -207,7 +207,7 @@ class FaultyProduct:
         return self._product.faults()
 
     def report(self, check: str, text: str) -> None:
-        """A violation was found; the same one counts once."""
+        """Record a violation, once."""
         at = self._time() if self.plan else 0.0
         if not any((one.check, one.text) == (check, text) for one in self.violations):
             self.violations.append(Violation(at, check, text))
@@ -219,7 +219,7 @@ class FaultyProduct:
             return END_SECONDS
 
     async def run(self, api: Api, hooks: Hooks, ready: asyncio.Event) -> None:
-        """Run the product among faults, let it come to rest, and restart it; then the history is over."""
+        """Run the product under faults, let it come to rest, and restart it; then the run is over."""
         server = cast(MemoryApi, api)
         changes = ChangeLog(server)
         self.plan = FaultPlan(self._seed, self._time, self._left_out)
@@ -246,7 +246,7 @@ class FaultyProduct:
             await asyncio.gather(*tasks, users, return_exceptions=True)
 
     def _names(self) -> list[tuple[str, str]]:
-        """Name and identity in elections (empty: none) of each process."""
+        """Return the name and the identity in leader election (empty: none) of each process."""
         names_ = self._product.components if self._world.layout == APART else ("all", *self._product.beside)
         replicas = ("-a", "-b") if self._world.layout == REPLICAS else ("",)
         return [(name, name + replica if replica else "") for name in names_ for replica in replicas]
@@ -261,7 +261,7 @@ class FaultyProduct:
         )
 
     async def _jumping_clocks(self, processes: Sequence[_Process]) -> None:
-        """Set the wall clock of a process wrong now and then, and right again at the next jump."""
+        """Occasionally shift the wall clock of a process, or reset it."""
         assert self.plan is not None
         while self.plan.active:
             await asyncio.sleep(_STEP / 2)
@@ -271,7 +271,7 @@ class FaultyProduct:
 
     # ---------------------------------------------------------------------------------------------------------- rest
     async def _comes_to_rest(self, changes: ChangeLog) -> bool:
-        """Wait until nothing but leases and events has changed for a while; a violation if that never comes."""
+        """Wait until only leases and events change; report a violation at the time limit."""
         quiet_since, last = self._time(), changes.count
         until = self._time() + REST_SECONDS
         while self._time() - quiet_since < QUIET_SECONDS:
@@ -284,7 +284,7 @@ class FaultyProduct:
         return True
 
     async def _judged(self, server: MemoryApi, changes: ChangeLog, processes: Sequence[_Process]) -> None:
-        """Check the cluster at rest; then restart everything, which must change nothing."""
+        """Check the invariants at rest, then that a restart of all processes changes nothing."""
         for check, text in at_rest(await look(server)):
             self.report(check, text)
         before = changes.count
@@ -297,7 +297,7 @@ class FaultyProduct:
 
 
 async def _scaled_up(api: Api) -> None:
-    """Stand in for autoscaler and default scheduler: every scaling pod has a new node after a while."""
+    """Stand in for cluster autoscaler and default scheduler: mark every scaling pod as scheduled after a while."""
     while True:
         await asyncio.sleep(_STEP)
         for pod in (await api.list(POD, Object, Selection(namespace=names.SCALING_NAMESPACE))).items:

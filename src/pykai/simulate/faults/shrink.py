@@ -1,7 +1,7 @@
-"""Shrinking: the shortest history of a seed that still has a violation, and its story.
+"""Shrinking: finds a minimal history of a seed with the same violation, and formats it as a timeline.
 
-Faults and objects are left out in ever smaller parts as long as the same rule is still broken. A fault that is left out
-moves no other one (see `api`), so most parts can go.
+Faults and objects are removed in ever smaller parts while the same invariant is violated. Removing a fault moves no
+other one (see `api`), so that most of them can be removed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Play = Callable[[Reduction], Outcome]
 
 
 def shrunk(outcome: Outcome, again: Play, most_runs: int = MOST_RUNS) -> Outcome:
-    """A shorter history with a violation of the same rule; the one given if there is none."""
+    """Return the shortest history found that violates the same invariant, at worst the given one."""
     rule = outcome.violations[0].check
     best, shape, runs = outcome, Reduction(), 0
 
@@ -41,7 +41,7 @@ def shrunk(outcome: Outcome, again: Play, most_runs: int = MOST_RUNS) -> Outcome
 
 
 def _parts(items: Sequence[str], goes_on: Callable[[], bool]) -> Iterator[Sequence[str]]:
-    """All of them, then halves, quarters and so on to single ones."""
+    """Yield all items, then halves, quarters and so on down to single ones."""
     size = len(items)
     while size >= 1:
         for start in range(0, len(items), size):
@@ -52,7 +52,7 @@ def _parts(items: Sequence[str], goes_on: Callable[[], bool]) -> Iterator[Sequen
 
 
 def story(short: Outcome, whole: Outcome) -> str:
-    """What happened in a short history, line by line, to its violation."""
+    """Format a history as a timeline of faults, events and violations."""
     lines = [(fault.at, f"FAULT  {fault}") for fault in short.faults]
     lines += [
         (event.at, f"       {event.kind} {event.about} {event.message}".rstrip())

@@ -1,6 +1,6 @@
-"""People and machines that change the cluster under the product: they delete and edit objects, nodes come and go.
+"""Actions of users and infrastructure on a cluster under test: objects are deleted and edited, nodes come and go.
 
-Deeds are planned before the history begins; each draws its object among those there are when its time comes.
+Times and kinds of the actions are drawn before the run; each draws its object from those that exist at its time.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ LONGEST_ABSENCE = 30.0
 FORCED = Deletion(grace_seconds=0)
 LONGEST_OUTAGE = 20.0
 Deed = Callable[[MemoryApi, Random], Awaitable[str]]
-"""Does something and says to what; empty: there was nothing to do it to."""
+"""Performs an action and returns the name of its object; empty if there is none."""
 
 
 class Users:
-    """Carries the planned deeds out on the true server; `left_by` is when faults end."""
+    """Performs the planned actions on the server without faults; `left_by` is the end of the faults."""
 
     def __init__(self, api: MemoryApi, plan: FaultPlan, seed: int, left_by: float) -> None:
         self._api = api
@@ -51,7 +51,7 @@ class Users:
             at += draw.uniform(SHORTEST_PAUSE, LONGEST_PAUSE)
 
     async def run(self) -> None:
-        """Do everything planned; returns when the last deed, and what it leads to, is done."""
+        """Perform all planned actions; return when the last one, including its reversal, is done."""
         begun: list[asyncio.Task[None]] = []
         time = asyncio.get_running_loop().time
         try:
@@ -78,7 +78,7 @@ class Users:
 
 # --------------------------------------------------------------------------------------------------------- choosing
 async def _one(api: MemoryApi, chance: Random, resource: Resource, where: Callable[[Object], bool] = bool) -> Object:
-    """An object of a kind, drawn; empty where there is none."""
+    """Draw an object of a kind; empty if there is none."""
     found = sorted((one for one in (await api.list(resource, Object)).items if where(one)), key=_key)
     return chance.choice(found) if found else {}
 
@@ -114,7 +114,7 @@ def _deleting(resource: Resource, where: Callable[[Object], bool] = bool, how: D
 
 # ------------------------------------------------------------------------------------------------------------ deeds
 async def _edit_group(api: MemoryApi, chance: Random) -> str:
-    """Another queue, priority or minimum, or what the grouper wrote taken away."""
+    """Change the queue, priority class or minimum of a PodGroup."""
     group = await _one(api, chance, POD_GROUP)
     queues = sorted(one["metadata"]["name"] for one in (await api.list(QUEUE, Object)).items)
     spec = chance.choice(
@@ -134,7 +134,7 @@ async def _edit_queue(api: MemoryApi, chance: Random) -> str:
 
 
 async def _replace_queue(api: MemoryApi, chance: Random) -> str:
-    """Delete a team's queue and make it again."""
+    """Delete a leaf queue and re-create it."""
     queue = await _one(api, chance, QUEUE, lambda one: bool(one["spec"].get("parentQueue")))
     if not queue:
         return ""
@@ -147,9 +147,9 @@ async def _replace_queue(api: MemoryApi, chance: Random) -> str:
 
 
 async def _edit_pod(api: MemoryApi, chance: Random) -> str:
-    """Take what the grouper or the binder wrote off a pod, or name another queue.
+    """Remove an annotation of the grouper or the binder from a pod, or change its queue label.
 
-    Not the label of a shared device: it is the only record of which one a pod has.
+    The GPU group label stays: it is the only record of the GPU that a pod shares.
     """
     pod = await _one(api, chance, POD, _is_ours)
     metadata = chance.choice(
@@ -164,7 +164,7 @@ async def _edit_pod(api: MemoryApi, chance: Random) -> str:
 
 
 async def _edit_request(api: MemoryApi, chance: Random) -> str:
-    """Report for the binder that a request has failed, or label it."""
+    """Mark a BindRequest as failed in place of the binder, or label it."""
     request = await _one(api, chance, BIND_REQUEST)
     if request and chance.random() < 0.5:
         ref = BIND_REQUEST.ref(request["metadata"]["name"], _key(request)[0]).sub("status")
@@ -174,7 +174,7 @@ async def _edit_request(api: MemoryApi, chance: Random) -> str:
 
 
 async def _edit_config_map(api: MemoryApi, chance: Random) -> str:
-    """Overwrite what a component wrote, or take its owner off."""
+    """Overwrite the data of a ConfigMap, or label it."""
     found = await _one(api, chance, CONFIG_MAP)
     change = chance.choice(({"data": {"edited": "yes"}}, {"metadata": {"labels": {"example.com/note": "seen"}}}))
     return await _patch(api, CONFIG_MAP, found, change)
@@ -188,7 +188,7 @@ async def _edit_node(api: MemoryApi, chance: Random) -> str:
 
 
 async def _edit_installation(api: MemoryApi, chance: Random) -> str:
-    """Change what the operator deployed, or what it is asked to deploy."""
+    """Scale a Deployment of the operator, or change the Config."""
     config = await _one(api, chance, CONFIG)
     if not config or chance.random() < 0.5:
         deployment = await _one(api, chance, DEPLOYMENT)
@@ -197,7 +197,7 @@ async def _edit_installation(api: MemoryApi, chance: Random) -> str:
 
 
 async def _replace_config(api: MemoryApi, chance: Random) -> str:
-    """Delete the Config, which undeploys everything, and make it again."""
+    """Delete the Config, which uninstalls everything, and re-create it."""
     config = await _one(api, chance, CONFIG)
     if not config:
         return ""
@@ -224,7 +224,7 @@ async def _cordon(api: MemoryApi, chance: Random) -> str:
 
 
 async def _lose_node(api: MemoryApi, chance: Random) -> str:
-    """Take a node away with its pods, as the garbage collector of pods does, and bring it back later."""
+    """Delete a node and its pods, as the pod garbage collector does, and re-create it later."""
     node = await _one(api, chance, NODE)
     if not node or len((await api.list(NODE, Object)).items) < 2:
         return ""
@@ -241,7 +241,7 @@ async def _lose_node(api: MemoryApi, chance: Random) -> str:
 
 
 async def _collect(api: MemoryApi, node: str) -> None:
-    """Delete the pods of a node that is gone."""
+    """Delete the pods of a deleted node."""
     for pod in (await api.list(POD, Object, Selection(fields=f"spec.nodeName={node}"))).items:
         with suppress(ApiError):
             await api.delete(POD.ref(pod["metadata"]["name"], pod["metadata"]["namespace"]), FORCED)
@@ -255,7 +255,7 @@ async def _restart_server(api: MemoryApi, chance: Random) -> str:
 
 
 RESTARTED = "server restarted"
-"""In half of the cases it answers no component for a while; kubelets and users go on."""
+"""Half of the restarts are followed by an outage for the components, but not for kubelets and users."""
 DEEDS: dict[str, Deed] = {
     "pod deleted": _deleting(POD, _is_ours),
     "pod deleted by force": _deleting(POD, _is_ours, FORCED),

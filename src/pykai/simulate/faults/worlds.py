@@ -1,7 +1,7 @@
-"""The small busy clusters in which histories with faults are played, one per seed.
+"""Small busy clusters and their workloads, one per seed, on which histories with faults run.
 
-A world draws a few features; the rest of the product runs in every one: sharing and whole devices, teams that compete,
-priorities, work that ends and work that does not. All of it is small, so that a history costs little.
+A world draws a few features; the rest of the product runs in every one: whole and shared GPUs, competing queues,
+priorities, workloads that end and workloads that do not. All of it is small, so that a history is cheap.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PYTORCH = next(row.resource for row in WORKLOADS if row.resource.kind == "PyTor
 
 @dataclass(frozen=True)
 class World:
-    """What exists and what comes. `layout`: how the product is deployed."""
+    """A cluster and its workloads. `layout`: how the product is deployed."""
 
     features: tuple[str, ...]
     layout: str
@@ -38,7 +38,7 @@ class World:
     numa: bool
     operator: bool
     cluster: tuple[Arrival, ...]
-    """Nodes, queues and classes: there from the start."""
+    """Nodes, queues and classes, which exist from the start."""
     work: tuple[Arrival, ...]
 
     @property
@@ -47,7 +47,7 @@ class World:
 
 
 def world(seed: int) -> World:
-    """The world of a seed."""
+    """Return the world of a seed."""
     draw = Random(f"{seed}/world")
     features = tuple(sorted(draw.sample(sorted(FEATURES), draw.randint(1, 3))))
     layout = draw.choice(LAYOUTS)
@@ -189,7 +189,7 @@ def _zoned(draw: Random, name: str, gpus: int) -> Made:
 
 
 def _sub_groups(draw: Random, name: str, gpus: int) -> Made:
-    """A PodGroup that a user wrote, of two podsets, each with a minimum, and its pods; or a training job."""
+    """Yield a user-created PodGroup with two sub-groups and its pods, or a PyTorchJob."""
     if draw.random() < 0.5:
         template = _job(draw, name, 1, {names.NVIDIA_GPU: "1"})
         pods = template["spec"]["template"]
