@@ -1,1 +1,1 @@
-"""The dashboard: pages about a decided state of a cluster, live, of a snapshot file or of a simulation."""
+"""The dashboard: web pages on the decided state of a live cluster, a snapshot file or a simulation."""

@@ -1,8 +1,8 @@
 """Access control: the API server decides what a user may list; its answers are cached for a minute.
 
-Started by hand, the dashboard listens on loopback with the permissions of its caller, for anyone with the printed
-address. In the cluster users sign in with a token: TokenReview identifies the user, SubjectAccessReview decides what
-the user may list. Objects that a user may not list appear only in totals, without names.
+Started from a shell, the dashboard listens on loopback with the permissions of its caller and serves every client that
+has the secret of its address. In the cluster users sign in with a token: TokenReview authenticates the user,
+SubjectAccessReview authorizes each list. Objects that a user may not list appear only in totals, without names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Viewer:
-    """A user of the dashboard. `namespaces` None: all of them; `queues`, `nodes`: whether their names may be seen."""
+    """A user of the dashboard. `namespaces` None: all; `queues`, `nodes`: whether the user may list them."""
 
     name: str = ""
     namespaces: frozenset[str] | None = None
@@ -38,17 +38,17 @@ class Viewer:
     nodes: bool = True
 
     def sees(self, namespace: str) -> bool:
-        """Whether names in a namespace may be shown."""
+        """Whether names in a namespace are visible."""
         return self.namespaces is None or namespace in self.namespaces
 
     @property
     def sees_all(self) -> bool:
-        """Whether nothing has to be hidden."""
+        """Whether nothing is redacted."""
         return self.namespaces is None and self.queues and self.nodes
 
     @property
     def sees_nothing(self) -> bool:
-        """Whether only totals may be shown."""
+        """Whether only totals are visible."""
         return self.namespaces is not None and not self.namespaces and not self.queues and not self.nodes
 
 
@@ -68,7 +68,7 @@ class User:
 
 
 class ReviewError(Exception):
-    """The API server did not answer who the user is or what the user may do."""
+    """The API server did not answer a review."""
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Reviews:
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def user(self, token: str) -> User | None:
-        """Return the user of a token; None if the API server rejects it."""
+        """Return the user of a token; None if the API server rejects the token."""
         now, known = self.clock(), self._users.get(token)
         if known is not None and now - known[0] < KEPT_SECONDS:
             return known[1]
@@ -160,5 +160,5 @@ class Sessions:
         return token
 
     def end(self, secret: str) -> None:
-        """Forget a session."""
+        """End a session."""
         self._tokens.pop(secret, None)

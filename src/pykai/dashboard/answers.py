@@ -1,7 +1,6 @@
-"""Questions that pages ask the engine: why does this workload wait, what would start it, what if this were applied.
+"""Requests of pages to the engine: why a workload is pending, its remedies, and what-if.
 
-Each is decided again on a copy of the moment, in a thread; nothing is written. Answers contain no names that the viewer
-may not see.
+Each is decided on a copy of the moment, in a thread; nothing is written. Answers are redacted for the viewer.
 """
 
 from __future__ import annotations
@@ -22,20 +21,22 @@ from pykai.simulate.manifests import parse
 
 T = TypeVar("T", bound=msgspec.Struct)
 PASTED = "manifest"
-"""Where a pasted manifest comes from, in messages."""
+"""The origin of a pasted manifest in messages."""
 MOST_NODES = 10_000
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A manifest, and changes as `kai what-if` takes them: `--add-nodes 2 --set queue/a.gpu.quota=8`.
-    What is deleted is named by its PodGroup: `--delete NAMESPACE/NAME`."""
+    """A manifest, and changes with the flags of `kai what-if`: `--add-nodes 2 --set queue/a.gpu.quota=8`.
+
+    Deletions name PodGroups: `--delete NAMESPACE/NAME`.
+    """
 
     manifest: str = ""
     changes: str = ""
 
 
 def explanation(view: RedactedView, gang: Key) -> Explanation:
-    """Return why a workload is pending, and the smallest changes that start it."""
+    """Return why a workload is pending and the smallest changes that start it."""
     with view.moment.questions:
         decided = view.moment.own
         found = explain(decided, gang)
@@ -88,7 +89,7 @@ def parse_changes(text: str) -> Iterator[ClusterChange]:
 
 
 def scrubbed(view: RedactedView, answer: T) -> T:
-    """An answer without names that the viewer may not see."""
+    """Return the answer without names that the viewer may not see."""
     if view.viewer.sees_all:
         return answer
     return msgspec.convert(_scrub(view, msgspec.to_builtins(answer)), type(answer))

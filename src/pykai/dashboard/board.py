@@ -1,7 +1,7 @@
-"""The data of the pages: a moment of a cluster with its plan, and the events before it.
+"""The data behind the pages: decided moments of a cluster, and its history.
 
-A board has one moment (a snapshot file), the newest one (a live cluster) or many to choose from (a simulation). Pages
-never change it.
+A board has one moment (a snapshot file), the latest one (a live cluster) or a selection (a simulation). Pages only
+read it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_EVICTIONS = 5_000
 
 
 class QueueUse(msgspec.Struct, frozen=True, rename="camel"):
-    """GPUs of a queue at one instant; -1 is unlimited."""
+    """GPUs of a queue at one time; -1 is unlimited."""
 
     allocated: float
     fair_share: float
@@ -36,7 +36,7 @@ class QueueUse(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class BoardSample(msgspec.Struct, frozen=True, rename="camel"):
-    """All queues at one instant, in seconds since the epoch. `gpus`: those of the cluster."""
+    """All queues at one time, in seconds since the epoch. `gpus`: the GPUs of the cluster."""
 
     at: float
     gpus: float
@@ -44,7 +44,7 @@ class BoardSample(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class HistoryLine(msgspec.Struct, frozen=True, rename="camel"):
-    """A line of a workload's history."""
+    """One entry in a workload's history."""
 
     at: float
     what: str
@@ -74,8 +74,10 @@ class DecidedMoment:
 
     @cached_property
     def own(self) -> Decided:
-        """The same state with its own copy of the cache, for questions. Copies share decoded objects and only one may
-        create a snapshot at a time, so use it while holding `questions`."""
+        """Return the same state with its own copy of the cache, for requests to the engine.
+
+        Copies share decoded objects, and only one may create a snapshot at a time: hold `questions` while using it.
+        """
         found = ClusterCache(self.decided.cache.params)
         for kind in KINDS:
             found.load(self.decided.cache.of(kind).values())
@@ -83,7 +85,7 @@ class DecidedMoment:
 
     @cached_property
     def sample(self) -> BoardSample:
-        """The queues of this moment, as the metrics show them."""
+        """Return the queues of this moment."""
         uses = {
             queue.name: QueueUse(queue.allocated.gpu, queue.fair_share.gpu, queue.quota.gpu, queue.requested.gpu)
             for queue in self.overview.queues
@@ -92,7 +94,7 @@ class DecidedMoment:
 
 
 class Samples:
-    """The last samples, thinned out when they are too many: every second one of the older half goes."""
+    """Samples over time. At the limit, every second sample of the older half is dropped."""
 
     def __init__(self, most: int = MOST_SAMPLES) -> None:
         self._most = most
@@ -110,14 +112,14 @@ class Samples:
 
 @dataclass(frozen=True)
 class Title:
-    """The source of a board: `kind` is live, snapshot or simulation, `name` a file, a context or a directory."""
+    """The title of a board: `kind` is live, snapshot or simulation, `name` a file, a context or a directory."""
 
     kind: str
     name: str
 
 
 class Board:
-    """A board of one moment, and the base of the others. `changed` wakes waiters for a newer revision."""
+    """A board of one moment, and the base class of the others. `changed` is notified of newer revisions."""
 
     def __init__(self, title: Title, moment: DecidedMoment | None = None) -> None:
         self.title = title
@@ -133,11 +135,11 @@ class Board:
         return () if self._moment is None else (self._moment.at,)
 
     def moment(self, at: float | None = None) -> DecidedMoment | None:
-        """Return the moment at a time, or the newest; None while there is none yet."""
+        """Return the moment at a time, or the latest one; None before the first."""
         return self._moment
 
     def samples(self) -> Sequence[BoardSample]:
-        """The queues over time, oldest first."""
+        """Return the samples of all queues, oldest first."""
         return () if self._moment is None else (self._moment.sample,)
 
     def evictions(self, until: float | None = None) -> Sequence[EvictionView]:
@@ -149,7 +151,7 @@ class Board:
         return () if self._moment is None else from_object(self._moment, gang)
 
     async def newer_than(self, revision: int) -> int:
-        """Wait until there is a newer revision; return it."""
+        """Wait for a newer revision and return it."""
         woken = asyncio.Event()
         self._waiters.add(woken)
         try:
@@ -170,7 +172,7 @@ class Board:
 
 
 def from_object(moment: DecidedMoment, gang: Key) -> list[HistoryLine]:
-    """What the PodGroup says about its own past."""
+    """Return the history that the PodGroup itself records: creation, last start, last eviction, staleness."""
     gangs = moment.decided.snapshot.gangs
     row = gangs.rows_of([gang]).get(gang)
     if row is None:
@@ -186,8 +188,10 @@ def from_object(moment: DecidedMoment, gang: Key) -> list[HistoryLine]:
 
 
 class RecordedBoard(Board):
-    """A board of many moments: those of a run that is over. `histories`: what happened, by namespace and name of the
-    PodGroup."""
+    """The board of a finished run, with many moments.
+
+    `history`: the entries of each workload, by namespace and name of its PodGroup.
+    """
 
     def __init__(
         self,

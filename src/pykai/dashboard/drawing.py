@@ -1,4 +1,4 @@
-"""Bars, curves and marks as numbers for SVG attributes: pages draw them without script and without inline style.
+"""Geometry of bars, charts and marks for SVG attributes: pages need neither scripts nor inline styles to draw them.
 
 Curves are drawn in a box of 1000 by 100 that stretches to its place; strokes and marks do not scale.
 """
@@ -17,13 +17,13 @@ from pykai.model.resources import UNLIMITED
 WIDTH, HEIGHT = 1000.0, 100.0
 COLOURS = 12
 OTHER = "qx"
-"""The class of what belongs to no queue with a colour of its own."""
+"""The CSS class of queues without a colour."""
 MOST_POINTS = 240
 ACTIONS = {"reclaim": "a-reclaim", "preempt": "a-preempt", "consolidation": "a-consolidation"}
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """Parts of a queue's bar in per cent of its width; a mark is None where there is nothing to mark."""
+    """Segments of a queue's bar, in per cent of its width; None: no mark."""
 
     within: float
     """Used within quota."""
@@ -37,7 +37,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 def bars(queues: Sequence[QueueView], cluster: float) -> dict[str, Bar]:
-    """A bar for every queue; those at one depth of the tree have one scale."""
+    """Return a bar for every queue; queues at the same depth of the tree share a scale."""
     scales: dict[int, float] = {}
     for queue in queues:
         known = (queue.allocated.gpu, queue.fair_share.gpu, queue.quota.gpu)
@@ -65,8 +65,11 @@ def _bar(queue: QueueView, scale: float) -> Bar:
 
 # -------------------------------------------------------------------------------------------------------------- colours
 def colours(queues: Sequence[QueueView]) -> dict[str, str]:
-    """The CSS class of every queue. Leaves have colours of their own where they are few; else the queues of the deepest
-    level that has few of them, and what is below has the colour of the queue above it."""
+    """Return the CSS class of every queue.
+
+    If there are few leaves, each has its own colour. Otherwise the queues of the deepest level with few queues do, and
+    the queues below share those.
+    """
     parents = {queue.name: queue.parent for queue in queues}
     found = dict(legend(queues))
     for queue in queues:
@@ -78,7 +81,7 @@ def colours(queues: Sequence[QueueView]) -> dict[str, str]:
 
 
 def legend(queues: Sequence[QueueView]) -> list[tuple[str, str]]:
-    """The queues that have colours of their own, in the order of the tree, with their CSS classes."""
+    """Return the queues that have their own colours, in tree order, with their CSS classes."""
     leaves = [queue.name for queue in queues if queue.leaf]
     chosen = leaves if len(leaves) <= COLOURS else _few(queues)
     return [(name, f"q{at}") for at, name in enumerate(chosen)]
@@ -96,7 +99,7 @@ def _few(queues: Sequence[QueueView]) -> list[str]:
 
 # --------------------------------------------------------------------------------------------------------------- curves
 class Curve(msgspec.Struct, frozen=True):
-    """A path in the box, the CSS class it is drawn with, and what it shows."""
+    """A path in the box, its CSS class, and its title."""
 
     path: str
     style: str
@@ -104,13 +107,13 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """Labels from the start of an axis to its end."""
+    """The labels from the start of an axis to its end."""
 
     labels: tuple[str, ...]
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """A drawing of values over time. `points`: instants and, by title, values, for the line below the pointer."""
+    """A drawing of values over time. `points`: times and, by title, values, for the readout at the pointer."""
 
     curves: tuple[Curve, ...]
     x: Axis
@@ -119,7 +122,7 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 def stacked(samples: Sequence[BoardSample], names: Sequence[str], styles: Mapping[str, str]) -> Chart | None:
-    """GPUs of queues on top of each other, and the cluster's; None where there is one sample or none."""
+    """Return the stacked GPUs of queues and the GPUs of the cluster; None with fewer than two samples."""
     samples = _thinned(samples)
     if len(samples) < 2:
         return None
@@ -141,7 +144,7 @@ def stacked(samples: Sequence[BoardSample], names: Sequence[str], styles: Mappin
 
 
 def figures(samples: Sequence[BoardSample], name: str, style: str) -> Chart | None:
-    """Use, fair share, quota and requests of one queue; None where there is one sample or none."""
+    """Return allocation, fair share, quota and requests of one queue; None with fewer than two samples."""
     samples = [sample for sample in _thinned(samples) if name in sample.queues]
     if len(samples) < 2:
         return None
@@ -165,7 +168,7 @@ def figures(samples: Sequence[BoardSample], name: str, style: str) -> Chart | No
 
 
 def _thinned(samples: Sequence[BoardSample]) -> Sequence[BoardSample]:
-    """At most MOST_POINTS samples, the last one among them."""
+    """Return at most MOST_POINTS samples, including the last one."""
     if len(samples) <= MOST_POINTS:
         return samples
     step = (len(samples) - 1) / (MOST_POINTS - 1)
@@ -182,7 +185,7 @@ def _y(value: float, top: float) -> float:
 
 
 def _steps(samples: Sequence[BoardSample], values: Sequence[float], top: float) -> str:
-    """A value holds until the next one."""
+    """Return the path of a step curve: a value holds until the next one."""
     xs, ys = _xs(samples), [_y(value, top) for value in values]
     path = f"M{xs[0]:g} {ys[0]:g}"
     for at in range(1, len(xs)):
@@ -204,7 +207,7 @@ def _times(samples: Sequence[BoardSample]) -> Axis:
 
 
 def clock(at: float, span: float = 0.0) -> str:
-    """The time of day, with seconds or the date where the span asks for it."""
+    """Format a time of day, with seconds or the date, depending on the span."""
     form = "%H:%M:%S" if span < 600 else "%H:%M" if span < 86_400 else "%b %d %H:%M"
     return datetime.fromtimestamp(at, UTC).strftime(form)
 
@@ -215,7 +218,7 @@ def _amounts(top: float) -> Axis:
 
 # ---------------------------------------------------------------------------------------------------------------- marks
 class Lane(msgspec.Struct, frozen=True):
-    """The evictions from one queue as marks in the box."""
+    """The evictions from one queue, as marks in the box."""
 
     queue: str
     marks: tuple[Curve, ...]
@@ -223,7 +226,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 def lanes(evictions: Sequence[EvictionView], first: float, last: float) -> list[Lane]:
-    """The time line of evictions: a lane for each queue that lost pods, marks by action."""
+    """Return the timeline of evictions: a lane for each queue that lost pods, marks by action."""
     by_queue: dict[str, list[EvictionView]] = {}
     for each in evictions:
         by_queue.setdefault(each.queue, []).append(each)

@@ -1,7 +1,7 @@
-"""A board of a live cluster: the scheduler's informers fill a cache, from which plans are decided, read only.
+"""A board of a live cluster: read-only informers fill a scheduler cache, on which plans are decided.
 
-Nothing is listed twice and nothing is written. The board decides after changes, at most twice a second, and limits its
-CPU to a quarter of a core; searches have the scheduler's own time limits.
+Nothing is listed twice and nothing is written. The board decides after changes, at most twice a second and with at most
+a quarter of a core; searches have the scheduler's own time limits.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from pykai.scheduler.informers import SOURCES, Informers, selection
 from pykai.scheduler.process_memory import gc_disabled
 
 POLL_SECONDS = 0.2
-"""Between two checks for changes."""
+"""The time between checks for changes."""
 PAUSE_FACTOR = 3.0
-"""Seconds of pause per second that a decision took."""
+"""Seconds of pause per second of a decision."""
 MIN_PAUSE = 0.4
 SAMPLE_SECONDS = 5.0
 SYNC_TIMEOUT_SECONDS = 10.0
-"""The time to wait for the sync of optional kinds, in seconds."""
+"""How long to wait for optional kinds to sync."""
 NEEDED = (NODE, POD, QUEUE, POD_GROUP)
 MOST_EVENTS = 200
 _EVICTED_POD = re.compile(r"(?:^Pod |pod: )(\S+)/(\S+)")
@@ -61,7 +61,7 @@ log = structlog.get_logger(component="dashboard")
 
 @dataclass(frozen=True)
 class Following:
-    """What decisions are made by: the scheduler's parameters and policy."""
+    """The parameters and policy of the scheduler whose decisions the board shows."""
 
     policy: Policy
     params: SchedulerParams = field(default_factory=SchedulerParams)
@@ -71,7 +71,7 @@ class Following:
 
 
 class LiveBoard(Board):
-    """Follows a cluster while `run` does."""
+    """The board of a live cluster, updated by `run`."""
 
     def __init__(self, title: Title, api: Api, following: Following) -> None:
         super().__init__(title)
@@ -96,10 +96,10 @@ class LiveBoard(Board):
         self._samples = Samples()
         self._last_sample = 0.0
         self._since = 0
-        """Events since the last moment, which also change pages."""
+        """Events since the last moment: they change pages, too."""
 
     async def run(self) -> NoReturn:
-        """Follow until cancelled; raises what ends a watch for good, such as refused credentials."""
+        """Follow the cluster until cancelled; raise the error that ends an informer, such as rejected credentials."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watches.run())
             await self._known()
@@ -107,14 +107,14 @@ class LiveBoard(Board):
         raise AssertionError("boards are followed until they are cancelled")
 
     async def first(self) -> DecidedMoment:
-        """The first moment; the board must run beside."""
+        """Return the first moment; `run` must be running."""
         await self.newer_than(0)
         moment = self.moment()
         assert moment is not None
         return moment
 
     async def _known(self) -> None:
-        """Wait until what decisions need is known; what may not be listed and is not needed is a problem to show."""
+        """Wait until all required kinds have synced; report optional kinds that cannot be listed."""
         began = asyncio.get_running_loop().time()
         while True:
             missing = [kind for kind in self._kinds if not kind.alive]
@@ -172,7 +172,7 @@ class LiveBoard(Board):
         return sorted([*known, *self._by_gang.get(gang, {}).values()], key=lambda each: each.at)
 
     def _happened(self, change: Change[Object]) -> None:
-        """An event about a PodGroup. What the API server forgets after an hour is kept here while the board runs."""
+        """Record an event of a PodGroup; the API server forgets it after an hour, the board keeps it."""
         event, name = change.object, "/".join(change.key)
         about = event.get("involvedObject") or {}
         at = parse_timestamp(event.get("lastTimestamp") or event.get("eventTime")) or 0.0
@@ -223,7 +223,7 @@ def _number(text: str | None) -> float | None:
 
 @gc_disabled()
 def _moment(cache: ClusterCache, following: Following, now: float, number: int) -> DecidedMoment:
-    """Decide on a copy of the cache, and compute what every page needs; runs in a thread."""
+    """Decide on a copy of the cache and compute what every page needs; runs in a thread."""
     taken = cache.snapshot(now)
     plan = decide(taken, following.policy, now, time.monotonic)
     moment = DecidedMoment(

@@ -1,7 +1,7 @@
 """The template variables of each page, computed from a `RedactedView`.
 
-Pages are HTML made here; the script of the dashboard replaces what changed and draws nothing but the map of large
-clusters. So every page can be read without script, linked to and searched.
+Pages are HTML rendered by the server; the script replaces changed parts and draws only the map of large clusters. So
+every page can be read, linked to and searched without the script.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Query = Mapping[str, str]
 Variables = dict[str, Any]
 ROWS = 100
 CARDS = 256
-"""The most nodes drawn individually; more are drawn as a map."""
+"""The most nodes drawn individually; larger clusters are drawn as a map."""
 
 
 class NotThereError(LookupError):
-    """There is no such queue, node or workload, or the viewer may not see it."""
+    """The queue, node or workload does not exist, or the viewer may not see it."""
 
 
 def queues(view: RedactedView, query: Query) -> Variables:
-    """The tree of queues."""
+    """Return the tree of queues."""
     found, totals = view.queues, view.devices.totals
     styles = drawing.colours(found)
     named = [queue.name for queue in found if queue.leaf and queue.name != OTHERS]
@@ -47,7 +47,7 @@ def queues(view: RedactedView, query: Query) -> Variables:
 
 
 def queue(view: RedactedView, name: str, query: Query) -> Variables:
-    """One queue: its figures, its order of service and what it runs."""
+    """Return one queue: its amounts, its order of service and its running workloads."""
     found = view.queue(name)
     if found is None:
         raise NotThereError(f"There is no queue {name}.")
@@ -83,7 +83,7 @@ def _path(view: RedactedView, name: str) -> list[str]:
 
 # -------------------------------------------------------------------------------------------------------------- devices
 def devices(view: RedactedView, query: Query) -> Variables:
-    """The nodes and their GPUs, all or those that match a search text."""
+    """Return the nodes and their GPUs: all, or those that match a search text."""
     found = view.devices
     styles = drawing.colours(view.queues)
     text = query.get("q", "").strip().lower()
@@ -114,7 +114,7 @@ def _matches(node: NodeView, text: str) -> bool:
 
 
 def _domains(nodes: Sequence[NodeView]) -> list[tuple[str, list[NodeView]]]:
-    """The nodes by where they are; one group without a name where that is not known."""
+    """Return the nodes by topology domain; one unnamed group if domains are unknown."""
     found: dict[str, list[NodeView]] = {}
     for node in nodes:
         found.setdefault(" / ".join(node.domain[:-1] if len(node.domain) > 1 else node.domain), []).append(node)
@@ -123,7 +123,7 @@ def _domains(nodes: Sequence[NodeView]) -> list[tuple[str, list[NodeView]]]:
 
 
 def device_columns(view: RedactedView) -> dict[str, Any]:
-    """All nodes for the map: names, and per device the number of a colour and a mark. Columns, because it is large."""
+    """Return all nodes for the map as columns, which are compact: names, and per device a colour number and a mark."""
     styles = drawing.colours(view.queues)
     names, cells, marks = [], [], []
     for node in view.devices.nodes:
@@ -141,7 +141,7 @@ def device_columns(view: RedactedView) -> dict[str, Any]:
 
 
 def node(view: RedactedView, name: str, query: Query) -> Variables:
-    """One node: which pods hold which of its GPUs."""
+    """Return one node, with the pods on each of its GPUs."""
     found = view.node(name)
     if found is None:
         raise NotThereError(f"There is no node {name}.")
@@ -150,7 +150,7 @@ def node(view: RedactedView, name: str, query: Query) -> Variables:
 
 # -------------------------------------------------------------------------------------------------------------- waiting
 def waiting(view: RedactedView, query: Query) -> Variables:
-    """Pending workloads, by reason and queue."""
+    """Return pending workloads, by reason and queue."""
     shown, hidden = view.waiting
     reason, queue, text = query.get("reason", ""), query.get("queue", ""), query.get("q", "").strip().lower()
     reasons = Counter(each.reason or each.state for each in shown)
@@ -181,7 +181,7 @@ def _chosen(each: WorkloadView, reason: str, queue: str, text: str) -> bool:
 
 
 def _page(query: Query, count: int) -> tuple[int, int]:
-    """The page asked for, from 0, and how many there are."""
+    """Return the number of the requested page, from 0, and the number of pages."""
     pages = max((count + ROWS - 1) // ROWS, 1)
     asked = query.get("page", "")
     return min(int(asked), pages - 1) if asked.isdecimal() and len(asked) < 10 else 0, pages
@@ -189,7 +189,7 @@ def _page(query: Query, count: int) -> tuple[int, int]:
 
 # ------------------------------------------------------------------------------------------------- evictions, workloads
 def evictions(view: RedactedView, query: Query) -> Variables:
-    """Evictions: pods, evictors and reasons."""
+    """Return evictions: pods, evictors and reasons."""
     shown, hidden = view.evictions
     instants = [each.at for each in shown]
     samples = view.samples()
@@ -213,7 +213,7 @@ def evictions(view: RedactedView, query: Query) -> Variables:
 
 
 def workload(view: RedactedView, gang: Key, query: Query) -> Variables:
-    """One workload: its pods, its history."""
+    """Return one workload: its pods and its history."""
     found = view.workload(gang)
     if found is None:
         raise NotThereError(f"There is no workload {gang[0]}/{gang[1]}.")
@@ -252,5 +252,5 @@ def _pods(view: RedactedView, gang: Key) -> list[Variables]:
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Sort key in which worker-10 follows worker-9."""
+    """Return the sort key in which worker-10 follows worker-9."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in name.replace("-", " - ").split(" ")]

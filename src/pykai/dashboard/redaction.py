@@ -1,7 +1,7 @@
 """A moment as a viewer may see it: objects in hidden namespaces appear only in totals, without names.
 
-Everything a page shows comes through a `RedactedView`. Free text, such as the reason of an eviction, is searched for
-names that the viewer may not see, whatever wrote it.
+All data of a page comes through a `RedactedView`. Names that the viewer may not see are also removed from free text,
+such as the reason of an eviction, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIGURES = ("gpu", "cpu", "memory")
 
 
 class Hidden(msgspec.Struct, frozen=True):
-    """Workloads without a name: how many there are, and their GPUs."""
+    """Totals of workloads whose names are hidden."""
 
     workloads: int = 0
     pods: int = 0
@@ -35,7 +35,7 @@ class Hidden(msgspec.Struct, frozen=True):
 
 
 class RedactedView:
-    """One moment of a board, redacted for one viewer."""
+    """A moment of a board, redacted for one viewer."""
 
     def __init__(self, board: Board, moment: DecidedMoment, viewer: Viewer, until: float | None = None) -> None:
         self.board, self.moment, self.viewer, self._until = board, moment, viewer, until
@@ -46,14 +46,14 @@ class RedactedView:
 
     # ----------------------------------------------------------------------------------------------------------- texts
     def text(self, text: str) -> str:
-        """The text without names that the viewer may not see."""
+        """Return the text without names that the viewer may not see."""
         if self.viewer.sees_all or not text:
             return text
         secret = self._secret
         return _NAME.sub(lambda found: HIDDEN if self._is_secret(found[0], secret) else found[0], text)
 
     def _is_secret(self, found: str, secret: frozenset[str]) -> bool:
-        """Whether a token is a name that may not be seen, or a namespace and a name, of objects that may be gone."""
+        """Whether a token is a hidden name, or `namespace/name` in a hidden namespace, also of a deleted object."""
         namespace, slash, name = found.partition("/")
         if slash and "/" not in name and _NAMESPACE.fullmatch(namespace) and not self.viewer.sees(namespace):
             return True
@@ -61,7 +61,7 @@ class RedactedView:
 
     @cached_property
     def _secret(self) -> frozenset[str]:
-        """Names that may not be seen, and are not at the same time names that may."""
+        """Return the hidden names that are not also visible ones."""
         snapshot, sees = self.moment.decided.snapshot, self.viewer.sees
         hidden, shown = set[str](), set[str]()
         keys = zip(snapshot.pods.namespaces, snapshot.pods.names, strict=True)
@@ -82,7 +82,7 @@ class RedactedView:
     # ---------------------------------------------------------------------------------------------------------- queues
     @cached_property
     def queues(self) -> tuple[QueueView, ...]:
-        """The tree; queues that may not be seen are one row."""
+        """Return the tree; hidden queues are merged into one row."""
         found = self.moment.overview.queues
         if self.viewer.queues:
             return found
@@ -93,7 +93,7 @@ class RedactedView:
 
     @cached_property
     def _own_queues(self) -> frozenset[str]:
-        """Queues of workloads that may be seen, and those above them."""
+        """Return the queues of visible workloads, and their ancestors."""
         gangs, queues = self.moment.decided.snapshot.gangs, self.moment.decided.snapshot.queues
         used = {gangs.queue[row] for row, namespace in enumerate(gangs.namespaces) if self.viewer.sees(namespace)}
         return frozenset(queues.names[above] for row in used if row >= 0 for above in queues.paths[row])
@@ -107,11 +107,11 @@ class RedactedView:
         )
 
     def queue(self, name: str) -> QueueView | None:
-        """A queue that may be seen, by name."""
+        """Return a visible queue by name; None otherwise."""
         return next((queue for queue in self.queues if queue.name == name and name != OTHERS), None)
 
     def samples(self) -> Sequence[BoardSample]:
-        """The queues over time."""
+        """Return the samples of the queues over time."""
         found = self.board.samples()
         if self.viewer.queues:
             return found
@@ -127,11 +127,11 @@ class RedactedView:
     # ------------------------------------------------------------------------------------------------------- workloads
     @cached_property
     def waiting(self) -> tuple[Sequence[WorkloadView], Hidden]:
-        """Workloads that wait, in the order of service, and those without a name."""
+        """Return visible pending workloads in the order of service, and the totals of the others."""
         return self.split(self.moment.overview.waiting)
 
     def split(self, workloads: Iterable[WorkloadView]) -> tuple[Sequence[WorkloadView], Hidden]:
-        """Workloads that may be seen, and the sum of the others."""
+        """Return the visible workloads and the totals of the others."""
         found = list(workloads)
         if self.viewer.namespaces is None and self.viewer.sees_all:
             return found, Hidden()
@@ -144,21 +144,21 @@ class RedactedView:
         return msgspec.structs.replace(workload, message=self.text(workload.message))
 
     def workload(self, gang: Key) -> WorkloadView | None:
-        """A workload that may be seen; None where there is none; a hidden one looks the same."""
+        """Return a visible workload; None if it is hidden or does not exist."""
         if not self.viewer.sees(gang[0]):
             return None
         found = self.moment.overview.workload(gang)
         return None if found is None else self._workload(found)
 
     def history(self, gang: Key) -> list[HistoryLine]:
-        """What happened to a workload."""
+        """Return the history of a workload."""
         found = self.board.history(gang, self._until) if self.viewer.sees(gang[0]) else ()
         return [msgspec.structs.replace(each, message=self.text(each.message)) for each in found]
 
     # --------------------------------------------------------------------------------------------------------- devices
     @cached_property
     def devices(self) -> DeviceMap:
-        """The devices; without the right to list nodes only their totals."""
+        """Return the devices; only their totals if the viewer may not list nodes."""
         found = self.moment.devices
         if self.viewer.sees_all:
             return found
@@ -167,12 +167,12 @@ class RedactedView:
         return DeviceMap(found.totals, tuple(map(self.node_view, found.nodes)))
 
     def node(self, name: str) -> NodeView | None:
-        """A node that may be seen, by name."""
+        """Return a visible node by name; None otherwise."""
         row = self.moment.decided.snapshot.nodes.rows.get(name)
         return None if row is None or not self.viewer.nodes else self.node_view(self.moment.devices.nodes[row])
 
     def node_view(self, node: NodeView) -> NodeView:
-        """The node without the names of pods that may not be seen."""
+        """Return the node without the names of hidden pods."""
         if self.viewer.sees_all:
             return node
         return msgspec.structs.replace(node, devices=tuple(map(self._device, node.devices)))
@@ -190,7 +190,7 @@ class RedactedView:
     # ------------------------------------------------------------------------------------------------------- evictions
     @cached_property
     def evictions(self) -> tuple[Sequence[EvictionView], Hidden]:
-        """Evictions of pods that may be seen, newest first, and the sum of the others."""
+        """Return visible evictions, newest first, and the totals of the others."""
         found = self.board.evictions(self._until)
         if self.viewer.sees_all:
             return found, Hidden()
@@ -211,7 +211,7 @@ class RedactedView:
 
 
 def _summed(queues: Sequence[QueueView]) -> QueueView:
-    """Queues without a name as one row."""
+    """Return the sum of hidden queues as one row."""
 
     def total(field: str) -> Amount:
         amounts = [getattr(queue, field) for queue in queues]

@@ -1,8 +1,8 @@
-"""The HTTP server of the dashboard: authentication, routes, and headers that limit what the browser may do.
+"""The HTTP server of the dashboard: authentication, routes and security headers.
 
-Started by hand it listens on loopback for whoever has the secret in the address it printed; a request that names
-another host is refused, so no foreign page can reach it through a name it made up. In the cluster every user signs in.
-Nothing is loaded from outside, nothing inline runs, and no other site may frame or read a page.
+Started from a shell, it listens on loopback and serves clients that have the secret of the printed address; requests
+for another host are rejected, which prevents DNS rebinding. In the cluster every user signs in. Pages load nothing from
+other origins, run no inline scripts, and cannot be framed or read by other sites.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ HEADERS = {
 STATIC = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MOST_BYTES = 1 << 20
-"""The largest size of a pasted manifest, in bytes."""
+"""The size limit of a pasted manifest."""
 SSE_SECONDS = 0.25
-"""Between two messages to one browser."""
+"""The minimum time between two messages to one browser."""
 PING_SECONDS = 15.0
 QUESTIONS = 2
-"""The most remedy searches and what-if requests at once."""
+"""The limit of concurrent remedy searches and what-if requests."""
 NAVIGATION = (
     ("queues", "Queues"),
     ("devices", "Devices"),
@@ -62,14 +62,14 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class ByHand:
-    """Access on loopback: any client with the secret may see everything."""
+    """Access on loopback: a client with the secret may see everything."""
 
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 
 
 @dataclass(frozen=True)
 class SignedIn:
-    """In the cluster: the API server says who a token belongs to. `secure`: cookies only over TLS."""
+    """Access in the cluster: the API server authenticates tokens. `secure`: cookies only over TLS."""
 
     reviews: Reviews
     sessions: Sessions
@@ -81,7 +81,7 @@ VIEWER = web.RequestKey("viewer", Viewer)
 
 
 class Dashboard:
-    """The application for one board."""
+    """The web application for one board."""
 
     def __init__(self, board: Board, gate: Gate) -> None:
         self.board, self.gate = board, gate
@@ -89,7 +89,7 @@ class Dashboard:
         self._environment = environment()
 
     def application(self) -> web.Application:
-        """All routes, behind the gate."""
+        """Return the application with all routes and the authentication middleware."""
         app = web.Application(client_max_size=MOST_BYTES, middlewares=[self._guard])
         app.add_routes(
             [
@@ -119,7 +119,7 @@ class Dashboard:
     # ------------------------------------------------------------------------------------------------------------ gate
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse foreign hosts and foreign sites, authenticate the request, and set the headers of every answer."""
+        """Reject other hosts and sites, authenticate the request, and set the headers of every response."""
         try:
             response = await self._admitted(request, handler)
         except web.HTTPException as error:
@@ -150,7 +150,7 @@ class Dashboard:
         return await handler(request)
 
     async def _viewer(self, request: web.Request) -> Viewer | None:
-        """The user of a request; None where that is not known."""
+        """Return the user of a request; None if it is not authenticated."""
         given = request.cookies.get(COOKIE, "")
         if isinstance(self.gate, ByHand):
             return Viewer() if compare_digest(given.encode(), self.gate.secret.encode()) else None
@@ -167,7 +167,7 @@ class Dashboard:
         return await self.gate.reviews.viewer(user, namespaces)
 
     async def _unknown(self, request: web.Request) -> web.StreamResponse:
-        """The answer to an unknown user: a session by hand, or the way to sign in."""
+        """Answer an unauthenticated request: start the session if it has the secret, or redirect to sign in."""
         if isinstance(self.gate, SignedIn):
             if _bearer(request) or _fragment(request) or request.path == "/events":
                 raise web.HTTPUnauthorized(text="sign in", headers={"WWW-Authenticate": "Bearer"})
@@ -278,7 +278,7 @@ class Dashboard:
 
     # ------------------------------------------------------------------------------------------------------- questions
     async def _explanation(self, request: web.Request) -> web.StreamResponse:
-        """Why a workload waits and what would start it: a part of a page, because a search may take a while."""
+        """Return why a workload is pending and its remedies, as a fragment: the search may take seconds."""
         view = self._view(request)
         gang = request.match_info["namespace"], request.match_info["name"]
         if view is None or view.workload(gang) is None:
@@ -288,7 +288,7 @@ class Dashboard:
         return await self._render(request, "explanation", {"answer": found, "view": view}, request[VIEWER])
 
     async def _what_if(self, request: web.Request) -> web.StreamResponse:
-        """What would become of a manifest; nothing is written."""
+        """Return the effects of a manifest and changes; nothing is written."""
         view = self._view(request)
         if view is None:
             return await self._render(request, "nothing", {}, request[VIEWER], 503)
@@ -305,7 +305,7 @@ class Dashboard:
 
     # ---------------------------------------------------------------------------------------------------------- events
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events: the revision of each newer moment; a comment now and then finds dead connections."""
+        """Send the revision of each newer moment as server-sent events; comments in between detect dead connections."""
         headers = {
             **HEADERS,
             "Content-Type": "text/event-stream",
@@ -330,12 +330,12 @@ class Dashboard:
         return response
 
     async def _still_known(self, request: web.Request) -> bool:
-        """Whether the listener may still do so: a token may have ended meanwhile."""
+        """Whether the listener is still authenticated: the token may have expired."""
         return await self._viewer(request) is not None
 
 
 def environment() -> jinja2.Environment:
-    """The templates, with the forms in which texts and figures are shown; everything is escaped."""
+    """Return the template environment with the filters of `text_forms`; everything is escaped."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("pykai.dashboard", "templates"),
         autoescape=True,
@@ -375,14 +375,14 @@ def _bearer(request: web.Request) -> str:
 
 
 def _own_host(request: web.Request) -> bool:
-    """Whether the request names this machine's loopback, and not a foreign name that resolves to it."""
+    """Whether the request names loopback as host, and not a foreign name that resolves to it."""
     host = request.headers.get("Host", "")
     name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
     return (name if colon and port.isdecimal() else host) in LOOPBACK
 
 
 def _same_site(request: web.Request) -> bool:
-    """Whether a form was sent by one of our own pages."""
+    """Whether a form was sent by a page of the dashboard."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site in ("same-origin", "none")
@@ -395,7 +395,7 @@ async def _healthy(request: web.Request) -> web.StreamResponse:
 
 
 async def _static(request: web.Request) -> web.StreamResponse:
-    """A file of the package."""
+    """Serve a file of the package."""
     name = request.match_info["name"]
     kind = STATIC.get(name[name.rfind(".") :])
     file = files("pykai.dashboard").joinpath("static", name)
@@ -410,7 +410,7 @@ async def _static(request: web.Request) -> web.StreamResponse:
 
 @asynccontextmanager
 async def serving(dashboard: Dashboard, host: str, port: int, tls: Any = None) -> AsyncIterator[int]:
-    """Answer while the block runs; gives the port, which is a free one where 0 was asked for."""
+    """Serve while the block runs; yield the port, which the kernel chooses if `port` is 0."""
     runner = web.AppRunner(dashboard.application(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     try:

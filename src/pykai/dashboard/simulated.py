@@ -1,6 +1,6 @@
-"""The board of a simulation: its decisions as selectable moments; its history as curves, evictions and log lines.
+"""The board of a simulation: its decisions as selectable moments, its history as charts, evictions and log lines.
 
-Decisions are recorded while the simulation runs. Whenever there are too many, every second one is dropped.
+Decisions are recorded during the simulation; at the limit, every second one is dropped.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pykai.simulate.history import PodLife, SimulationResult
 
 MOST_MOMENTS = 240
 NOT_SHOWN = ("Arrived", "Changed", "Event", "Requested")
-"""Kinds of log lines that add nothing to the other lines of a workload."""
+"""Kinds of log lines that the other lines of a workload imply."""
 
 
 class DecisionLog:
-    """The decisions of a run, the newest always among them."""
+    """The decisions of a run, always including the latest."""
 
     def __init__(self) -> None:
         self._kept: list[DecidedMoment] = []
@@ -49,7 +49,7 @@ class DecisionLog:
         self._count += 1
 
     def moments(self) -> list[DecidedMoment]:
-        """Oldest first."""
+        """Return the moments, oldest first."""
         newest = [self._last] if self._last is not None and self._last not in self._kept[-1:] else []
         return [*self._kept, *newest]
 
@@ -103,7 +103,7 @@ def _evictions(outcome: SimulationResult, start: float) -> Iterator[EvictionView
 
 
 def _histories(outcome: SimulationResult, start: float) -> dict[Key, list[HistoryLine]]:
-    """What happened to each workload and its pods, by namespace and name of the PodGroup."""
+    """Return the history of each workload and its pods, by namespace and name of the PodGroup."""
     lives: dict[str, PodLife] = {life.title: life for life in outcome.history.lives}
     found: dict[Key, list[HistoryLine]] = {}
     for event in outcome.history.events:

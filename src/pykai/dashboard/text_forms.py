@@ -1,4 +1,4 @@
-"""Figures, times and spans as people read them: the filters of the templates."""
+"""Formats of numbers, times and durations: the filters of the templates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def figure(value: float | None) -> str:
-    """A figure with at most two decimals; ∞ where there is no bound, a dash where there is none."""
+    """Format a number with at most two decimals; ∞ for -1 (unlimited), a dash for None."""
     if value is None:
         return "–"
     if value == UNLIMITED:
@@ -28,7 +28,7 @@ def figure(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes with a unit."""
+    """Format bytes with a unit."""
     if value is None or value == UNLIMITED:
         return figure(value)
     for unit in _UNITS:
@@ -39,37 +39,37 @@ def size(value: float | None) -> str:
 
 
 def percent(value: float) -> str:
-    """A part of one."""
+    """Format a fraction of one as a percentage."""
     return f"{100 * value:.0f} %"
 
 
 def instant(value: float | None) -> str:
-    """Date and time in UTC."""
+    """Format date and time in UTC."""
     return "–" if value is None else datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def machine_instant(value: float) -> str:
-    """For the `datetime` attribute."""
+    """Format a time for the `datetime` attribute."""
     return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def span(value: float | None) -> str:
-    """Seconds as a span of time."""
+    """Format a duration in seconds."""
     return "–" if value is None else age(value)
 
 
 def segment(value: str) -> str:
-    """A part of a path."""
+    """Quote a path segment."""
     return quote(value, safe="")
 
 
 def many(count: float, thing: str) -> str:
-    """How many there are of a thing."""
+    """Format a count with its noun."""
     return f"{figure(count)} {thing}{'' if count == 1 else 's'}"
 
 
 def words(value: str) -> str:
-    """A token such as ReclaimQueueAtFairShare in words."""
+    """Split a token such as ReclaimQueueAtFairShare into words."""
     if any(not (letter.isalnum()) for letter in value):
         return value
     spaced = "".join(f" {letter.lower()}" if letter.isupper() and at else letter for at, letter in enumerate(value))
@@ -77,13 +77,13 @@ def words(value: str) -> str:
 
 
 def short(value: str) -> str:
-    """The name of a PodGroup without what the pod grouper adds to that of the workload."""
+    """Return the name of a PodGroup without the affixes of the pod grouper."""
     found = _GROUP.fullmatch(value)
     return found[1] if found else value
 
 
 def compact(value: Any) -> str:
-    """JSON for a data block of a page; `<` cannot end it."""
+    """Encode JSON for a data block of a page; no `<` can end the block."""
     return msgspec.json.encode(value).decode().replace("<", "\\u003c")
 
 

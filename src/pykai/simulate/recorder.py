@@ -439,7 +439,7 @@ class Recorder:
         return self._lives.get(self._uids.get(key, ""))
 
     def _explain(self, verdict: Verdict, of_queue: str) -> None:
-        """Return the reason with `of_queue`, the sentence on the bounds of its queue, if there is one."""
+        """Record why the pods of a gang are pending; `of_queue`: a sentence on the state of its queue, or empty."""
         written = False
         for pod, text in waiting_reasons(verdict, self._groups.get(verdict.gang[1], verdict.gang[0])).items():
             life, reason = self._living(pod), text + of_queue

@@ -71,7 +71,7 @@ def _times(outcome: SimulationResult) -> list[float]:
 
 
 def _series(outcome: SimulationResult, queue: str, row: int, scale: float) -> tuple[list[float], list[float]]:
-    """Return (allocation, fair share) at every sample; NaN before the queue existed."""
+    """Return (allocation, fair share) at every sample; 0 before the queue existed."""
     found = [sample.queues.get(queue) for sample in outcome.history.samples]
     use = [q.allocated[row] / scale if q else 0.0 for q in found]
     fair = [q.fair_share[row] / scale if q else 0.0 for q in found]
