@@ -1,6 +1,6 @@
-"""Hypothetical changes of a cluster, to decide on before they are made: more nodes, another quota, fewer workloads.
+"""Hypothetical changes of a cluster, decided on before they are made: more nodes, another quota, fewer workloads.
 
-Each is a value with one method, `of(decided)`: the objects that would change. ChangeError names what does not exist.
+Each is a value whose method `of(decided)` returns the objects that would change; ChangeError names missing ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ClusterChange(Protocol):
 
 @dataclass(frozen=True)
 class AddNodes:
-    """Add nodes like an existing one; `gpus` None: with as many devices."""
+    """Add nodes like an existing one; `gpus` None: with the same number of devices."""
 
     count: int
     like: str = ""
@@ -49,7 +49,7 @@ class AddNodes:
     gpus: int | None = None
 
     def of(self, decided: Decided) -> Iterator[Change]:
-        """New nodes under names of their own."""
+        """Return the new nodes."""
         model = decided.cache.of(kinds.Node).get(("", self.like)) if self.like else _usual_node(decided)
         if model is None:
             raise ChangeError(f"there is no node {self.like}" if self.like else "there is no node to copy")
@@ -154,7 +154,7 @@ class EditPods:
     fields: tuple[tuple[str, Any], ...]
 
     def of(self, decided: Decided) -> Iterator[Change]:
-        """The pods, changed."""
+        """Return the changed pods."""
         snapshot = decided.snapshot
         row = snapshot.gangs.rows_of([self.gang])[self.gang]
         changed = {name: ABSENT if value is None else Raw(msgspec.json.encode(value)) for name, value in self.fields}
@@ -173,7 +173,7 @@ class EditGroup:
     fields: tuple[tuple[str, Any], ...]
 
     def of(self, decided: Decided) -> Iterator[Change]:
-        """The group, changed."""
+        """Return the changed PodGroup."""
         group = decided.cache.of(kinds.PodGroup)[self.gang]
         yield Change(replace(group, spec=replace(group.spec, **dict(self.fields))))
 
@@ -186,7 +186,7 @@ class AddPods:
     count: int
 
     def of(self, decided: Decided) -> Iterator[Change]:
-        """The new pods."""
+        """Return the new pods."""
         snapshot = decided.snapshot
         row = snapshot.gangs.rows_of([self.gang])[self.gang]
         first = snapshot.pods.objects[snapshot.gangs.pods(row)[0]].metadata

@@ -34,7 +34,7 @@ class Holder(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeviceView(msgspec.Struct, frozen=True, rename="camel"):
-    """A GPU. `group` names a shared one; `free` is the unallocated fraction."""
+    """A GPU. `group`: the GPU group if it is shared; `free`: its unallocated fraction."""
 
     holders: tuple[Holder, ...] = ()
     free: float = 1.0
@@ -53,8 +53,10 @@ class MigCount(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeView(msgspec.Struct, frozen=True, rename="camel"):
-    """A node. `free`: whole devices; `segments`: the free parts of shared devices, largest first; `domain`: where the
-    node is, widest level first."""
+    """A node. `free`: whole devices; `segments`: free fractions of shared devices, largest first.
+
+    `domain`: the topology domains of the node, widest level first.
+    """
 
     name: str
     gpus: int
@@ -70,8 +72,11 @@ class NodeView(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeviceTotals(msgspec.Struct, frozen=True, rename="camel"):
-    """All devices of nodes that take pods. `fits`: how many pods of so many GPUs on one node there is room for, by GPUs
-    alone; `fragmentation`: the part of the free GPUs that pods as large as the largest node cannot use."""
+    """The devices of all schedulable nodes.
+
+    `fits`: how many pods of this many GPUs on one node fit, by GPUs alone; `fragmentation`: the part of the free GPUs
+    that pods as large as the largest node cannot use.
+    """
 
     nodes: int
     gpus: int
@@ -105,7 +110,7 @@ class _Use:
 
 
 def device_map(snapshot: Snapshot) -> DeviceMap:
-    """Return the devices of a snapshot before its plan is carried out."""
+    """Return the devices of a snapshot, before its plan is carried out."""
     nodes, uses = snapshot.nodes, _uses(snapshot)
     idle = node_columns(snapshot, class_requests(snapshot))[0]
     levels = next(iter(snapshot.topologies.values()), ())
@@ -135,7 +140,7 @@ def device_map(snapshot: Snapshot) -> DeviceMap:
 
 
 def _count(snapshot: Snapshot, row: int) -> int:
-    """Return the number of a node's devices; with MIG instances, the number in its label."""
+    """Return the number of devices of a node; with MIG instances, that of its label."""
     offered, nodes = int(snapshot.nodes.allocatable[GPU, row]), snapshot.nodes
     return offered if offered or not nodes.mig[row] else int(nodes.gpu_count[row])
 

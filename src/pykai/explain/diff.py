@@ -1,4 +1,4 @@
-"""The difference between two decided states: objects and plans."""
+"""The difference between two decided states: changed objects and decisions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ObjectChange(Struct, frozen=True, rename="camel"):
 
 
 class PlanChange(Struct, frozen=True, rename="camel"):
-    """A pod or workload with another decision; empty: no decision."""
+    """A pod or workload with another decision. Empty `before` or `after`: no decision."""
 
     what: str
     name: str
@@ -33,7 +33,7 @@ class PlanChange(Struct, frozen=True, rename="camel"):
 
 
 class Difference(Struct, frozen=True, rename="camel"):
-    """Everything that differs."""
+    """All differences."""
 
     objects: tuple[ObjectChange, ...]
     plan: tuple[PlanChange, ...]
@@ -68,7 +68,7 @@ def _stated(obj: Object) -> Object:
 
 
 def _fields(old: Any, new: Any, path: str) -> Iterator[str]:
-    """The paths of the fields that differ; lists are compared as a whole."""
+    """Return the paths of the fields that differ; lists are compared as a whole."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             yield from _fields(old.get(key), new.get(key), f"{path}.{key}" if path else key)

@@ -1,7 +1,7 @@
-"""The decided state of a live cluster: everything the scheduler reads, listed once with the caller's permissions.
+"""The decided state of a live cluster: everything that the scheduler reads, listed once with the caller's permissions.
 
-Nothing is written. The configuration of a shard's scheduler is derived from the Config and SchedulingShard objects as
-the operator does; if these are missing or may not be read, the built-in configuration is assumed, with a note.
+Nothing is written. The configuration of a shard's scheduler is derived from the Config and SchedulingShard objects, as
+the operator derives it; if these are missing or may not be read, the defaults apply, with a note.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ DEFAULT_SHARD = "default"
 
 
 class UnreadableError(RuntimeError):
-    """A required kind may not be read; the message names it."""
+    """A required kind may not be listed; the message names it."""
 
 
 @dataclass(frozen=True)
 class SchedulerSetting:
-    """How a shard's scheduler decides."""
+    """The parameters and configuration of a shard's scheduler."""
 
     params: SchedulerParams = SchedulerParams()
     config: SchedulerConfig = SchedulerConfig()
     notes: tuple[str, ...] = ()
     gpu_sharing_mode: str = ""
-    """Empty where no Config that can be read says it."""
+    """Empty if no readable Config states it."""
 
 
 async def live(api: Api, shard: str = DEFAULT_SHARD, now: float | None = None) -> Decided:
-    """Decide on a live cluster; `now` None: the current time. UnreadableError if a required kind may not be read."""
+    """Decide on a live cluster; `now` None: the current time. UnreadableError if a required kind may not be listed."""
     setting = await setting_of(api, shard)
     raw, notes = await listed(api, setting.params)
     params = replace(setting.params, dra_enabled=RESOURCE_CLAIM.plural in raw)
@@ -72,7 +72,7 @@ async def live(api: Api, shard: str = DEFAULT_SHARD, now: float | None = None) -
 
 
 async def listed(api: Api, params: SchedulerParams) -> tuple[dict[str, list[Raw]], list[str]]:
-    """Return all objects the scheduler reads, by plural, and notes on kinds that may not be read."""
+    """Return all objects that the scheduler reads, by plural, and notes on kinds that may not be listed."""
     found: dict[str, list[Raw]] = {}
     notes: list[str] = []
     for source in SOURCES:
@@ -102,7 +102,7 @@ async def _all(api: Api, source: Source, params: SchedulerParams) -> list[Raw]:
 
 # ------------------------------------------------------------------------------------------------------------- setting
 async def setting_of(api: Api, shard: str) -> SchedulerSetting:
-    """Return the setting of a shard's scheduler; UnreadableError if there are shards, but none of this name."""
+    """Return the setting of a shard's scheduler; UnreadableError if shards exist, but none of this name."""
     try:
         shards = {each["metadata"]["name"]: each for each in (await api.list(SHARD, Object)).items}
         configs = (await api.list(CONFIG, Object)).items
@@ -164,4 +164,4 @@ _FLAGS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "schedule-csi-storage": ("schedule_csi_storage", _truth),
     "detailed-fit-errors": ("detailed_fit_errors", _truth),
 }
-"""Flags of a scheduler that decisions depend on -> the parameter and how it is read."""
+"""Scheduler flags that affect decisions -> the parameter and how it is parsed."""

@@ -1,7 +1,7 @@
-"""Running workloads, queues, the order of service and evictions of a snapshot, as values.
+"""Views of a snapshot and its plan: workloads, queues, the order of service and evictions.
 
 Terminal and dashboard show the same structs. Everything is computed from a snapshot and its plan; amounts are those of
-the engine and of the metrics `queue_*`: cores, bytes and devices, -1 without a bound.
+the engine and of the metrics `queue_*`: cores, bytes and devices, -1 if unlimited.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ def amount(values: Sequence[float]) -> Amount:
 
 
 class QueueView(msgspec.Struct, frozen=True, rename="camel"):
-    """A queue, including the queues below it. `requested`: allocated and pending; `usage`: the normalised past usage
-    that counts for its fair share."""
+    """A queue, including the queues below it.
+
+    `requested`: allocated and pending; `usage`: the normalised past usage that counts for its fair share.
+    """
 
     name: str
     title: str
@@ -61,17 +63,17 @@ class QueueView(msgspec.Struct, frozen=True, rename="camel"):
     requested: Amount
     usage: Amount
     running: int
-    """Workloads that hold a place."""
+    """Workloads with allocated pods."""
     waiting: int
     """Workloads with pending pods."""
     waiting_pods: int
     may_reclaim_from: tuple[str, ...] = ()
-    """Queues from which it can reclaim a GPU now; an inner queue represents all below it."""
+    """Queues from which it can reclaim a GPU now; an inner queue stands for all queues below it."""
     may_lose_to: tuple[str, ...] = ()
 
     @property
     def borrowed(self) -> float:
-        """Return the GPUs above quota, which other queues may reclaim."""
+        """Return the GPUs above quota, which other queues can reclaim."""
         return 0.0 if self.quota.gpu == UNLIMITED else round(max(self.allocated.gpu - self.quota.gpu, 0.0), 4)
 
 
@@ -129,12 +131,12 @@ class EvictionView(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def gist(self) -> str:
-        """Return the message without facts of other fields: for a reclaim the state of the queue that lost the pod."""
+        """Return the message without the facts in other fields; for a reclaim, the state of the victim's queue."""
         return eviction_reason(self.message, f"{self.namespace}/{self.pod}")
 
     @property
     def lost_gpu_hours(self) -> float | None:
-        """Return the GPU hours since the last start, ignoring checkpoints."""
+        """Return the GPU hours since the last start, an upper bound if the workload writes checkpoints."""
         return None if self.ran is None else self.gpus * self.ran / 3600
 
 
@@ -194,7 +196,7 @@ class Overview:
 
     @cached_property
     def ledgers(self) -> QueueLedgers:
-        """Return what queues use and request before the plan is carried out."""
+        """Return the allocations and requests of queues before the plan is carried out."""
         return queue_ledgers(self.snapshot, self._amounts)
 
     @cached_property
@@ -239,14 +241,14 @@ class Overview:
     # --------------------------------------------------------------------------------------------------------- reclaim
     @cached_property
     def book(self) -> QueueBook:
-        """Return the queues as the engine's rules see them."""
+        """Return the queues as the rules of the engine see them."""
         return queue_book(self.snapshot, self.policy, self.now)
 
     @cached_property
     def _reclaims(self) -> dict[int, list[int]]:
         """Return, by leaf queue, the queues from which the engine would now reclaim one GPU (without GPUs: one core).
 
-        The rule compares queues at the level where their paths diverge, so siblings of ancestors are checked.
+        Reclaim compares queues at the level where their paths diverge, so siblings of ancestors are checked.
         """
         queues, book = self.snapshot.queues, self.book
         unit: Triple = (0.0, 0.0, 1.0) if book.total[GPU] > 0 else (CORE, 0.0, 0.0)
@@ -265,8 +267,10 @@ class Overview:
         return found
 
     def _has_victims(self, row: int, unit: Triple) -> bool:
-        """Whether preemptible workloads hold some of the resource and, if a queue can lose only what exceeds quota or
-        fair share, more than that is in use."""
+        """Whether preemptible workloads hold some of the resource.
+
+        If a queue can lose only what exceeds its quota or fair share, they must hold more than that.
+        """
         book = self.book
         evictable = minus(book.allocated[row], book.allocated_non_preemptible[row])
         if not any(take > 0 and held > 0 for take, held in zip(unit, evictable, strict=True)):

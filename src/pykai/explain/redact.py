@@ -1,9 +1,8 @@
-"""Redaction of snapshots, to attach them to bug reports; the redacted snapshot leads to the same decisions.
+"""Redaction of snapshots for bug reports; a redacted snapshot leads to the same decisions.
 
-Only the fields of objects that decisions read are kept: no images, commands, environment or free texts. Names,
-namespaces, labels and other strings are replaced, equal strings by equal words everywhere. The words sort like the
-strings, because names break ties. Amounts, times, the vocabulary of Kubernetes and KAI, driver names and device
-attributes stay.
+Only the fields that decisions read are kept: no images, commands, environment or free texts. Names, namespaces, labels
+and other strings are replaced, equal strings by equal words. The words sort like the strings, because names break ties.
+Amounts, times, the vocabulary of Kubernetes and KAI, driver names and device attributes are kept.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ _OWN_DOMAIN = "redacted.io"
 
 
 def redacted(document: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the document of a snapshot file without names and texts; decisions on it are the same up to names."""
+    """Return the document of a snapshot file without names and texts; decisions are the same up to names."""
     sections = {name: [_projected(name, obj) for obj in found or ()] for name, found in document["rawObjects"].items()}
     words = Words(sections)
     config = {key: value for key, value in (document.get("config") or {}).items() if key != "usageDBConfig"}
@@ -142,7 +141,7 @@ def _read_by(kind: type[msgspec.Struct], obj: Json, depth: int) -> Json:
 
 
 def _matters(annotation: str) -> bool:
-    """Whether a decision may read the annotation."""
+    """Whether decisions may read the annotation."""
     ours = annotation in _CONSTANTS or annotation.startswith((names.GPU_GROUP_LABEL, *_OF_CONTAINERS))
     return ours and annotation != names.TOP_OWNER_METADATA and not annotation.endswith(_DEVICES)
 
@@ -203,7 +202,7 @@ _KEYS = frozenset(
 
 
 def _stays(field: str, text: str) -> bool:
-    """Whether a string may be kept unchanged."""
+    """Whether a string is kept unchanged."""
     if field in _WORDS or field in _MEANT or not text or field.startswith(_OF_CONTAINERS):
         return True
     if text == names.DEFAULT_PODSET and field == names.SUBGROUP_LABEL:
@@ -232,7 +231,7 @@ def _parts(key: str) -> tuple[str, str, str]:
 
 
 def _strings(value: Json, field: str) -> Iterator[str]:
-    """Yield every string that must be replaced."""
+    """Yield every string to replace."""
     if field in _VERBATIM:
         return
     if isinstance(value, dict):

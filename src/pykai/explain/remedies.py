@@ -1,9 +1,9 @@
-"""What would start a workload: the smallest change of each kind, found by deciding again on the changed cluster.
+"""Remedies for a pending workload: the smallest change of each kind that starts it, found by deciding again.
 
-A kind of change is a `Family`: edits for every size, of which a larger one helps if a smaller one does. The search for
-the smallest size with which the next cycle places the workload begins at an estimate; estimates only choose where to
-begin and when to give up. Each size is first decided as if only this workload had a turn, which costs a fraction of a
-cycle and rules out most sizes. Every remedy returned was decided with a turn for all gangs. Changes larger than `MOST`
+A kind of change is a `Family`: edits of every size, such that a larger size helps if a smaller one does. The search for
+the smallest size with which the next cycle places the workload starts at an estimate; estimates affect only where it
+starts and when it stops. Each size is first decided as if only this workload had a turn, which costs a fraction of a
+cycle and rules out most sizes. Every returned remedy was decided with a turn for all gangs. Changes larger than `MOST`
 of their unit are not proposed.
 """
 
@@ -33,13 +33,13 @@ from pykai.observe.wording import many
 
 MOST = 4096
 MODELS = 4
-"""Number of node shapes tried as the model of a new node."""
+"""The number of node shapes tried as the model of a new node."""
 SPARE = 64
-"""Number of GPUs tried in addition to a multiple of the gang's own: gangs before it in the order take some."""
+"""The number of GPUs tried in addition to a multiple of the gang's own: gangs earlier in the order take some."""
 ENDS = 8
-"""Number of running workloads tried as the one that ends, and the most that are tried together."""
+"""The number of running workloads tried as the one that ends, and the most that end together."""
 SHORT = ("InsufficientResources", "GangDoesNotFit", "ReclaimQueueAtFairShare")
-"""Reasons of pending gangs that would use freed capacity."""
+"""Reasons of pending gangs that would take freed capacity."""
 _SCALE = {"gpu": 1.0, "cpu": 1000.0, "memory": 1000.0}
 """One unit of a remedy (a GPU, a core, a gigabyte) in the units of a Queue's spec."""
 _UNITS = {"gpu": "GPUs", "cpu": "cores", "memory": "GB"}
@@ -47,14 +47,14 @@ _UNITS = {"gpu": "GPUs", "cpu": "cores", "memory": "GB"}
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of change in all sizes up to `most`; `text` describes one size."""
+    """A kind of change in all sizes up to `most`; `text` describes a size."""
 
     kind: str
     most: int
     edits: Callable[[int], Sequence[ClusterChange]]
     text: Callable[[int], str]
     guess: int = 1
-    """The size at which the search begins."""
+    """The size at which the search starts."""
     unless: str = ""
     """Skipped once a family of this kind has helped. If it is the own kind: also once one was enough for the gang
     alone, but not with other gangs first."""
@@ -82,16 +82,16 @@ def remedies(decided: Decided, gang: Key) -> tuple[Remedy, ...]:
 
 
 def helped(decided: Decided, gang: Key, edits: Sequence[ClusterChange]) -> Explanation | None:
-    """Return the explanation of a gang with these edits applied; None if they do not place it."""
+    """Return the explanation of a gang after these edits; None if they do not place it."""
     alone = _alone(decided, gang, edits)
     return None if alone is None else _started(alone.for_all(), gang)
 
 
 def _alone(decided: Decided, gang: Key, edits: Sequence[ClusterChange]) -> Decided | None:
-    """Return the state with these edits, decided as if only this gang had a turn; None if it is not placed even then.
+    """Return the state after these edits, decided as if only this gang had a turn; None if that does not place it.
 
-    Never None if the plan has evictions: then the turns of other gangs may help this one. Without evictions, other
-    pending gangs can only take capacity from it.
+    Never None if the plan has evictions, because then the turns of other gangs may help this one. Without evictions,
+    other pending gangs can only take capacity from it.
     """
     alone = decided.again([change for edit in edits for change in edit.of(decided)], gang)
     return alone if decided.plan.evictions or _started(alone, gang) is not None else None
@@ -135,7 +135,8 @@ class _Search:
         return self._halved(failed, size, found)
 
     def _lowered(self, size: int, found: Explanation, failed: int = 0) -> tuple[int, int, Explanation]:
-        """Step down from a size that helps, doubling the step: (a size that fails, the last that helps, its result)."""
+        """Step down from a size that helps, doubling the step; return (a failing size, the last helping one, its
+        result)."""
         step = 1
         while size - failed > 1:
             smaller = max(size - step, failed + 1)
@@ -188,7 +189,7 @@ def families(decided: Decided, gang: Key) -> list[Family]:
 
 # ------------------------------------------------------------------------------------------------- queues and the gang
 def _other_queue(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
-    """If the gang's queue does not exist or has children: propose one of a similar name, or one below it."""
+    """If the gang's queue does not exist or is not a leaf, propose a queue with a similar name, or a leaf below it."""
     if reason.token not in ("QueueDoesNotExist", "QueueHasChildren"):
         return
     queues, row = decided.snapshot.queues, _row(decided, gang)
@@ -210,7 +211,7 @@ def _missing_pods(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Fam
 
 
 def _queue_figures(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
-    """Raise quota or limit of the queue, or, if that is not enough, of all queues up to the root."""
+    """Raise quota or limit of the queue or, if that is not enough, of all queues up to the root."""
     wanted = {"OverLimit": "limit", "NonPreemptibleOverQuota": "quota", "ReclaimQueueAtFairShare": "quota"}
     field = wanted.get(reason.token)
     queue = decided.snapshot.gangs.queue[_row(decided, gang)]
@@ -224,11 +225,11 @@ def _queue_figures(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Fa
 
 
 def _raised(decided: Decided, gang: Key, queues: Sequence[str], figure: tuple[str, str]) -> Iterator[Family]:
-    """Raise one amount of those of these queues that are bounded in it."""
+    """Raise one bound of those of these queues that have it."""
     (resource, field), figures = figure, decided.snapshot.queues
     column = figures.limit if field == "limit" else figures.deserved
     at = {"cpu": 0, "memory": 1, "gpu": 2}[resource]
-    scale = 1e6 if resource == "memory" else 1.0  # queues are written in megabytes
+    scale = 1e6 if resource == "memory" else 1.0  # Queues state memory in megabytes.
     bounded = {name: float(column[at, figures.rows[name]]) / scale for name in queues}
     bounded = {name: amount for name, amount in bounded.items() if amount >= 0}
     if not bounded:
@@ -330,7 +331,7 @@ def _gpus_on_added(decided: Decided, gang: Key) -> int:
 
 
 def _wanted_before(decided: Decided, gang: Key, enough: float) -> float:
-    """Return the GPUs that gangs earlier in the order of service would take; stops counting above `enough`."""
+    """Return the GPUs that gangs earlier in the order of service would take, counted up to `enough`."""
     wanted = 0.0
     for key in decided.order:
         if key == gang or wanted > enough:
@@ -342,7 +343,7 @@ def _wanted_before(decided: Decided, gang: Key, enough: float) -> float:
 
 
 def _models(decided: Decided) -> Iterator[tuple[str, str]]:
-    """Return nodes that differ in more than their names, and a description of a new one; most devices first."""
+    """Return nodes of different shapes, each with a description, as models of a new node; most devices first."""
     nodes = decided.snapshot.nodes
     levels = [key for keys in decided.snapshot.topologies.values() for key in keys if "hostname" not in key]
     seen: dict[tuple[Any, ...], int] = {}
@@ -359,7 +360,7 @@ def _models(decided: Decided) -> Iterator[tuple[str, str]]:
 
 
 def _others_end(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
-    """End one running workload, first the smallest that leaves enough room; or end the oldest ones."""
+    """End one running workload, the smallest that leaves enough capacity first; or end the oldest ones."""
     if reason.category not in ("shortage", "queue policy"):
         return
     room = Room(decided.snapshot, _row(decided, gang), _needed(decided, gang))
@@ -397,7 +398,7 @@ def _least(decided: Decided, gang: Key) -> int:
 
 
 def _needed(decided: Decided, gang: Key) -> list[PodClass]:
-    """Return the classes of the pending pods that the gang needs to start; if it is elastic, of the smallest ones."""
+    """Return the classes of the pending pods that the gang needs to start; the smallest ones if it is elastic."""
     pods, row = decided.snapshot.pods, _row(decided, gang)
     waiting = [pods.of_class(each) for each in pods.rows_of(decided.waiting[gang].pods).values()]
     placed = int(np.count_nonzero(pods.node[decided.snapshot.gangs.pods(row)] >= 0))
@@ -424,7 +425,7 @@ def never(decided: Decided, gang: Key) -> bool:
 
 # ------------------------------------------------------------------------------------------------------ expected start
 def expected_start(decided: Decided, gang: Key) -> Start:
-    """Return when a gang starts if nothing else changes; unknown unless the workloads it waits for state their end."""
+    """Return when a gang starts if nothing else changes; unknown unless enough running workloads state their ends."""
     found = explain(decided, gang, with_position=False)
     if found.state == STARTS:
         return Start(rfc3339(decided.now), "it gets its place in the next cycle")
@@ -436,7 +437,7 @@ def expected_start(decided: Decided, gang: Key) -> Start:
 
 
 def _after_victims(decided: Decided, found: Explanation) -> Start:
-    """Return the deadline of the last victim's termination; unknown unless all of them are terminating."""
+    """Return the latest termination deadline of the victims; unknown unless all of them are terminating."""
     pods = decided.snapshot.pods
     keys = [(each.split("/", 1)[0], each.split("/", 1)[1]) for each in found.waits_for]
     ends = [pods.objects[row].metadata.deletion_timestamp for row in pods.rows_of(keys).values()]
@@ -468,7 +469,7 @@ def _after_ends(decided: Decided, gang: Key) -> Start:
 
 
 def known_ends(decided: Decided) -> dict[Key, float]:
-    """Return the ends of running gangs whose pods all state one: activeDeadlineSeconds or the annotation for it."""
+    """Return the ends of running gangs whose pods all have activeDeadlineSeconds or the run time annotation."""
     ends: dict[Key, float] = {}
     for key, pod in decided.cache.of(kinds.Pod).items():
         seconds = pod.spec.active_deadline_seconds

@@ -1,6 +1,6 @@
-"""The start of a search for remedies: an estimate of which running workloads must end so that a gang fits.
+"""An estimate of which running workloads must end so that a gang fits; the search for remedies starts with it.
 
-The estimate counts one resource and ignores all rules; it only orders the changes that are then decided on.
+The estimate counts one resource and ignores all rules; it only orders the changes to decide on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykai.model.status import IS_ACTIVE_USED
 
 
 class Room:
-    """Free GPUs of nodes, or CPU if the gang requests no GPUs, and the amounts that running gangs hold."""
+    """Free GPUs by node (CPU if the gang requests no GPUs), and the amounts that running gangs hold."""
 
     def __init__(self, snapshot: Snapshot, gang: int, needed: Sequence[PodClass]) -> None:
         self._snapshot, self._gang = snapshot, gang
@@ -34,7 +34,7 @@ class Room:
         return [each for each in found if each[1] > 0] or found
 
     def by_promise(self) -> list[tuple[Key, float]]:
-        """Return the same gangs: first those whose end alone makes enough room, smallest first."""
+        """Return the same gangs: first those whose end alone frees enough, smallest first."""
         pods, nodes, all_pods = self._pods, max(len(self._snapshot.nodes), 1), self._snapshot.pods
         pairs, at = np.unique(all_pods.gang[pods] * nodes + all_pods.node[pods], return_inverse=True)
         freed = np.bincount(at, weights=self._held(pods), minlength=len(pairs))
@@ -46,7 +46,7 @@ class Room:
         return [self.running[at] for _, _, at in sorted(keyed)]
 
     def ends_needed(self) -> int:
-        """Return how many gangs, oldest first, must end until there is enough room."""
+        """Return how many gangs, oldest first, must end to free enough."""
         places = np.full(len(self._snapshot.gangs), len(self._rows))
         places[self._rows] = np.arange(len(self._rows))
         pods = self._pods
@@ -66,7 +66,7 @@ class Room:
 
     @cached_property
     def _pods(self) -> Rows:
-        """The pods of gangs that hold a place."""
+        """Return the allocated pods of gangs."""
         pods = self._snapshot.pods
         return np.flatnonzero(_active(self._snapshot) & (pods.gang >= 0))
 
@@ -87,7 +87,7 @@ class Room:
 
 
 def running(snapshot: Snapshot, but: int = -1) -> list[tuple[Key, float]]:
-    """Gangs that hold something, but one, and their GPUs; those that were made first in front."""
+    """Return the gangs, except one, that have allocations, and their GPUs; oldest first."""
     gangs, pods = snapshot.gangs, snapshot.pods
     rows = np.flatnonzero(_active(snapshot) & (pods.gang >= 0) & (pods.gang != but))
     amounts = np.array([float(c.request[GPU]) + c.dra_gpus for c in pods.classes] or [0.0])

@@ -1,7 +1,7 @@
-"""A decided state of a cluster: from a snapshot file, a live cluster or a simulation.
+"""A decided state of a cluster: a snapshot and its plan, from a snapshot file, a live cluster or a simulation.
 
-Everything in this package, and the dashboard, reads a `Decided`. It can be decided again with changed objects, which is
-how remedies are found. Searches have no time limit here, so that results do not depend on the speed of the machine.
+This package and the dashboard read a `Decided`. Remedies are found by deciding again on changed objects. Searches have
+no time limit here, so that results do not depend on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Decided:
     cache: ClusterCache
     """The objects as the scheduler reads them; `again` changes a copy."""
     objects: Callable[[], Sections] = _no_objects
-    """Returns the complete objects, read on demand; ValueError if only the cache has them."""
+    """Returns the complete objects, read on demand; ValueError if they exist only in the cache."""
     notes: tuple[str, ...] = ()
-    """Notes on what could not be read, and what was assumed instead."""
+    """Notes on what could not be read, and on the assumptions made instead."""
     gpu_sharing_mode: str = ""
-    """How pods share GPUs; empty where it is not known."""
+    """The GPU sharing mode; empty if unknown."""
 
     @cached_property
     def waiting(self) -> dict[Key, Verdict]:
@@ -66,7 +66,7 @@ class Decided:
         return service_order(self.snapshot, self.policy, self.now)
 
     def again(self, changes: Iterable[Change], only: Key | None = None) -> Decided:
-        """Return the state with some objects changed, decided again; `only`: as if this gang alone had a turn."""
+        """Return the state with these objects changed, decided again; `only`: as if this gang alone had a turn."""
         cache = self.cache.copy()
         for change in changes:
             cache.apply(change)
@@ -80,7 +80,7 @@ class Decided:
 def decided(
     cache: ClusterCache, policy: Policy, now: float, usage: Usage | None = None, only: Key | None = None
 ) -> Decided:
-    """Decide on the objects of a cache, which must not change while the result is used: pass a copy."""
+    """Decide on the objects of a cache, which must not change while the result is used; pass a copy."""
     policy = replace(policy, budgets=UNLIMITED)
     taken = cache.snapshot(now, usage)
     return Decided(taken, _plan(taken, policy, now, only), policy, now, cache)
@@ -91,7 +91,7 @@ def _plan(taken: Snapshot, policy: Policy, now: float, only: Key | None = None) 
 
 
 def past_use(taken: Snapshot) -> Usage:
-    """Return the historical usage in a snapshot."""
+    """Return the historical usage of a snapshot."""
     queues = taken.queues
     rows = zip(queues.names, queues.usage.T.tolist(), strict=True)
     return {name: (cpu, memory, gpus) for name, (cpu, memory, gpus) in rows if cpu or memory or gpus}
@@ -100,31 +100,31 @@ def past_use(taken: Snapshot) -> Usage:
 # ------------------------------------------------------------------------------------------------------- snapshot files
 @dataclass(frozen=True)
 class Opened:
-    """A parsed snapshot file with what a cycle on it needs; `policy` without limits of time."""
+    """A parsed snapshot file with the parameters and policy (without time limits) of its scheduler."""
 
     file: SnapshotFile
     objects: Sequence[Any]
-    """Those of the file, each pod in its group."""
+    """The objects of the file, each pod annotated with its PodGroup."""
     params: SchedulerParams
     policy: Policy
     now: float
 
     def cache(self) -> ClusterCache:
-        """A cache with the objects of the file."""
+        """Return a cache with the objects of the file."""
         cache = ClusterCache(self.params)
         cache.load(self.objects)
         return cache
 
 
 def opened(path: Path, now: float | None = None) -> Opened:
-    """Open a file to decide on; `now` None: the newest time in it. FieldError names the invalid field."""
+    """Open a file to decide on; `now` None: the latest time in it. FieldError names the invalid field."""
     parsed = snapshot.load(path)
     with path_prefix(f"{path}: {snapshot.MEMBER}: "):
         return of_file(parsed, now or snapshot.observed_at(parsed) or time.time())
 
 
 def of_file(file: SnapshotFile, now: float) -> Opened:
-    """A parsed file, ready to be decided on; FieldError names what is wrong with its configuration."""
+    """Prepare a parsed file to decide on; FieldError names the invalid field of its configuration."""
     with path_prefix("config"):
         policy = scheduler.policy(scheduler.read(file.config), registry.make, registry.BUILT_IN)
     objects = joined(file.raw_objects.all())
@@ -133,7 +133,7 @@ def of_file(file: SnapshotFile, now: float) -> Opened:
 
 
 def from_file(path: Path, now: float | None = None) -> Decided:
-    """Decide on a snapshot file, KAI's or ours; FieldError names what is wrong with it."""
+    """Decide on a snapshot file, of KAI or of pykai; FieldError names the invalid field."""
     source = opened(path, now)
     found = decided(source.cache(), source.policy, source.now)
     mode = source.file.scheduler_params.gpu_sharing_mode
@@ -141,7 +141,7 @@ def from_file(path: Path, now: float | None = None) -> Decided:
 
 
 def joined(objects: Iterable[Any]) -> list[Any]:
-    """Return the objects, with pods that own a PodGroup and lack its annotation annotated with it."""
+    """Return the objects; pods that own a PodGroup are annotated with it."""
     found = list(objects)
     groups = OwnGroups()
     owners = [groups.change(None, obj) for obj in found if isinstance(obj, PodGroup)]

@@ -1,4 +1,4 @@
-"""Queues, order of service, devices and evictions for terminals."""
+"""Tables of queues, order of service, devices and evictions for terminals."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def running_table(title: str, workloads: Sequence[WorkloadView], now: float, row
 
 
 def node_tables(devices: DeviceMap, rows: int) -> Iterator[RenderableType]:
-    """Yield the nodes with their GPUs, one colour per queue, and the free total."""
+    """Yield the nodes with their GPUs, one colour per queue, and the free totals."""
     queues = dict.fromkeys(h.queue for node in devices.nodes for gpu in node.devices for h in gpu.holders if h.queue)
     colours = {queue: COLOURS[at % len(COLOURS)] for at, queue in enumerate(sorted(queues))}
     columns: Columns = ["node", "GPUs", *(Column(name, right=True) for name in ("allocated", "free"))]

@@ -1,4 +1,4 @@
-"""Resolves `train-0`, `pod/train-0`, `job/train` or `podgroup/pg-train` to gangs."""
+"""Resolves a target such as `train-0`, `pod/train-0`, `job/train` or `podgroup/pg-train` to gangs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def gangs_of(decided: Decided, target: str, namespace: str) -> list[Key]:
 
 
 def _owned(decided: Decided, kind: str, name: str, namespace: str) -> Iterator[Key]:
-    """Yield the gangs that an object owns, directly or as the top owner of their pods."""
+    """Yield the gangs of an object: those it owns, and those of pods that it owns, directly or as top owner."""
     gangs = decided.snapshot.gangs
     for row, group in enumerate(gangs.objects):
         if group.metadata.namespace == namespace and any(
@@ -59,7 +59,7 @@ def _owners(decided: Decided, row: int, group: Any) -> Iterator[tuple[str, str]]
 
 
 def _is(said: str, kind: str) -> bool:
-    """Whether `said` names this kind: in any case, singular or plural; an empty one names every kind."""
+    """Whether `said` names this kind, in any case, singular or plural; an empty `said` names every kind."""
     return said in ("", kind.lower(), f"{kind.lower()}s", f"{kind.lower()}es")
 
 

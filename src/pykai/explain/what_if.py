@@ -1,4 +1,4 @@
-"""What a manifest, or a change of the cluster, would do: decided by the engine, without any write to the cluster.
+"""What-if: the effects of a manifest or of a cluster change, decided by the engine without writing to the cluster.
 
 Manifests are applied to an in-memory API server in virtual time, where pykai's webhooks admit them, simulated workload
 controllers create their pods and the pod grouper groups them. The resulting objects are added to those of the decided
@@ -45,15 +45,15 @@ from pykai.simulate.validation import Admitted
 from pykai.simulate.workloads import definitions
 
 SETTLED_SECONDS = 30.0
-"""Virtual time; every pod is created and grouped long before."""
+"""Virtual time after which every pod has been created and grouped."""
 
 
 class RejectedError(ValueError):
-    """Admission or the API server rejects a manifest; the message has a line for each."""
+    """Admission or the API server rejects manifests; the message has a line for each."""
 
 
 class Answer(StrEnum):
-    """The outcome for the manifests' workloads; of several the last in this order."""
+    """The outcome for the workloads of the manifests; with several, the last in this order."""
 
     NOTHING = "nothing to start"
     STARTS = "starts now"
@@ -63,7 +63,7 @@ class Answer(StrEnum):
 
 
 class Effect(Struct, frozen=True, rename="camel"):
-    """A workload with another outcome after the change."""
+    """A workload whose outcome the change affects."""
 
     namespace: str
     name: str
@@ -73,7 +73,7 @@ class Effect(Struct, frozen=True, rename="camel"):
 
 
 class Loss(Struct, frozen=True, rename="camel"):
-    """A pod that would be evicted, by which action and for which gang; `moves_to`: the node it moves to at once."""
+    """A pod that would be evicted. `moves_to`: the node on which it is placed again at once."""
 
     pod: str
     workload: str
@@ -103,7 +103,7 @@ class WhatIfResult(Struct, frozen=True, rename="camel"):
 
 
 def what_if(decided: Decided, manifests: Sequence[Manifest], changes: Sequence[ClusterChange] = ()) -> WhatIfResult:
-    """Decide with these objects and changes; do not call it on a thread whose event loop runs.
+    """Decide with these objects and changes; must not be called from a thread with a running event loop.
 
     Raises ManifestsError or RejectedError for invalid manifests and ChangeError for an invalid change.
     """
@@ -209,7 +209,7 @@ def _refuse_existing(decided: Decided, admitted: Sequence[Admitted]) -> None:
 async def _made(
     decided: Decided, admitted: Sequence[Admitted], known: Sequence[tuple[Resource, Object]]
 ) -> tuple[list[Any], list[str]]:
-    """Apply the manifests to an API server where only workload controllers and the pod grouper run."""
+    """Apply the manifests to an API server on which only workload controllers and the pod grouper run."""
     warnings: list[str] = []
     mode = decided.gpu_sharing_mode or names.NON_MEMORY_ENFORCED
     rules = AdmissionRules(PodSettings(fraction_runtime_class="").in_mode(mode), lambda: dict(_by_name(known)))
@@ -283,7 +283,7 @@ async def _create(api: Api, resource: Resource, obj: Object) -> None:
 
 
 async def _objects(api: Api, known: set[tuple[Resource, str]]) -> list[Any]:
-    """Return the objects that are not in `known`, as the scheduler reads them."""
+    """Return the objects that are not in `known`, in the form that the scheduler reads."""
     found: list[Any] = []
     for source in SOURCES:
         with suppress(ApiError):

@@ -1,7 +1,7 @@
 """Why a workload is pending: its state, position in the order of service, verdict of each action, dominant reason.
 
-Everything is read from a decided state (`source.Decided`). An `Explanation` is a value: commands print it, `-o json`
-and the dashboard encode it. Remedies are searched only on request (`explain.remedies`).
+Everything is read from a decided state (`source.Decided`). An `Explanation` is a value, which commands print and
+`-o json` and the dashboard encode. Remedies are searched only on request (`explain.remedies`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Position(Struct, frozen=True, rename="camel"):
     overall: int
     of_all: int
     ahead: tuple[Waiting, ...] = ()
-    """The workloads before it in its queue, the nearest last; at most AHEAD of them."""
+    """The last workloads before it in its queue, at most AHEAD."""
 
 
 class Remedy(Struct, frozen=True, rename="camel"):
@@ -84,7 +84,7 @@ class Remedy(Struct, frozen=True, rename="camel"):
 
 
 class Start(Struct, frozen=True, rename="camel"):
-    """The expected start of the workload; `at` empty: unknown, and `why` states what it depends on."""
+    """The expected start of the workload. `at` empty: unknown; `why`: what it depends on."""
 
     at: str = ""
     why: str = ""
@@ -216,7 +216,7 @@ def _evictors(evictions: Iterable[Evict]) -> tuple[str, ...]:
 
 
 def _leaving(decided: Decided, row: int) -> Iterator[str]:
-    """Yield pods that terminate on the nodes that the gang is nominated to, or that the plan evicts for it."""
+    """Yield pods that terminate on the nodes to which the gang is nominated, or that the plan evicts for it."""
     snapshot, plan = decided.snapshot, decided.plan
     pods, gang = snapshot.pods, snapshot.gangs.objects[row].metadata.key
     yield from ("/".join(each.pod) for each in plan.evictions if gang in (each.evictor, each.heir))
@@ -228,7 +228,7 @@ def _leaving(decided: Decided, row: int) -> Iterator[str]:
 
 
 def _messages(verdict: Verdict | None) -> dict[str, str]:
-    """Return the reasons of pods that differ from their gang's."""
+    """Return the reasons of pods that differ from the reason of the gang."""
     if verdict is None:
         return {}
     known = "\n".join([verdict.message, *(reason.message for reason in verdict.reasons)])
