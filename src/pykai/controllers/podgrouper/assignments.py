@@ -1,8 +1,8 @@
 """Assignment of pods to groups, and the writes: one create per PodGroup, one patch per pod.
 
-Our last writes are assumed until the watch shows them, so a burst of pods of one group causes one create, and nothing
-is written twice. Existing groups are changed by merge patches of the fields that differ, which neither lose nor block
-concurrent writes of other clients.
+Written objects are assumed until the watch shows them, so that a burst of pods of one group causes one create, and
+nothing is written twice. Existing groups are changed by merge patches of the fields that differ, which neither
+overwrite nor block concurrent writes of other clients.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = structlog.get_logger("pod-grouper")
 
 
 class MemberIndex:
-    """The pods of every group, and the newest of each: by creation, then by name."""
+    """The pods of every group, and the newest pod of each: by creation time, then by name."""
 
     def __init__(self) -> None:
         self._group_of: dict[Key, Key] = {}
@@ -66,11 +66,11 @@ class MemberIndex:
         return None
 
     def of(self, group: Key) -> list[Key]:
-        """The pods of a group."""
+        """Return the pods of a group."""
         return list(self._uids.get(group, ()))
 
     def newest(self, group: Key) -> Key | None:
-        """The newest pod of a group; None if it has no pods."""
+        """Return the newest pod of a group; None without pods."""
         order, uids = self._order.get(group, []), self._uids.get(group, {})
         while order and uids.get(order[0][1]) != order[0][2]:
             heapq.heappop(order)
@@ -80,8 +80,8 @@ class MemberIndex:
 class Assignments:
     """Assignments of pods to groups from the decision to the write; keys are (namespace, name).
 
-    A write may be retried long after, when the pod is gone, was re-created, or changed its owner.
-    Invariant: a pod has one assignment, the newest; older ones are never written.
+    A write may be retried after the pod was deleted, re-created, or changed its owner. Invariant: a pod has one
+    assignment, the newest; older ones are never written.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Assignments:
         self._pods: dict[Key, dict[Key, None]] = {}
 
     def assign(self, pod: Key, spec: GroupSpec) -> Key:
-        """Assign the pod to this group, whatever the former assignment was; returns the key of the group."""
+        """Assign the pod to this group, whatever its former assignment; return the key of the group."""
         group = _group_key(spec)
         self._newest[pod] = spec
         waiting = self._pods.setdefault(group, {})
@@ -98,7 +98,7 @@ class Assignments:
         return group
 
     def withdraw(self, pod: Key) -> None:
-        """Drop the assignment of a pod that is gone or not ours."""
+        """Drop the assignment of a pod that was deleted or is not ours."""
         self._newest.pop(pod, None)
 
     def is_current(self, pod: Key, spec: GroupSpec) -> bool:
@@ -106,7 +106,7 @@ class Assignments:
         return self._newest.get(pod) is spec
 
     def take(self, group: Key) -> dict[Key, GroupSpec]:
-        """Remove and return the pending assignments of a group, to write them now."""
+        """Remove and return the pending assignments of a group, in order to write them."""
         found = {pod: self._newest.get(pod) for pod in self._pods.pop(group, {})}
         return {pod: spec for pod, spec in found.items() if spec is not None and _group_key(spec) == group}
 
@@ -126,7 +126,7 @@ def _group_key(spec: GroupSpec) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class SentPatch:
-    """A patch of a pod and the resulting resourceVersion; empty while the patch is in flight."""
+    """A patch of a pod and the resulting resourceVersion, which is empty while the patch is in flight."""
 
     patch: Object
     version: str = ""
@@ -204,7 +204,7 @@ class GroupWriter:
         log.info("pod group changed", group=f"{key[0]}/{key[1]}", fields=sorted({*metadata, *spec}))
 
     async def assign(self, pod: kinds.Pod, spec: GroupSpec, patient: bool = False) -> None:
-        """Add the pod to its group; no write if it is in it or gone. `patient`: low-priority write."""
+        """Annotate the pod with its group, unless it is up to date or deleted. `patient`: a low-priority write."""
         patch = pod_patch(spec, unstructured_pod(pod))
         meta = pod.metadata
         if patch is None or self._is_in_flight(pod, patch):
@@ -215,7 +215,7 @@ class GroupWriter:
         try:
             change = replace(Patch.merge(body), patient=patient)
             written = await self._api.patch(POD.ref(meta.name, meta.namespace), change)
-            if self._sent.get(meta.uid) is sent:  # neither observed nor superseded meanwhile
+            if self._sent.get(meta.uid) is sent:  # neither observed nor superseded in the meantime
                 self._sent.put(meta.uid, SentPatch(patch, written["metadata"]["resourceVersion"]))
         except NotFound:
             return

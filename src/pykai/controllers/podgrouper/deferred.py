@@ -1,8 +1,8 @@
-"""Avoid writes that the bind can do: groups are published before they are written, annotations are left to the bind.
+"""Deferred writes: groups are published to the scheduler before they are written, annotations are left to the bind.
 
-Most pods are bound soon after their group is created, and a bind also writes annotations, which saves a patch per pod
-and an event for every watcher. Correctness does not depend on it: a scheduler finds the group of a pod without the
-annotation by the group's owner reference, and a scheduler in the same process gets all other groups from here.
+Most pods are bound soon after their group is created, and a bind can also write annotations, which saves a patch per
+pod and an event for every watcher. Correctness does not depend on it: a scheduler finds the group of a pod without the
+annotation by the owner reference of the group, and a scheduler in the same process gets all other groups from here.
 
 Only a group that can be derived again from the pod alone is published: the process may end between the bind of a pod
 and the creation of its group, and the next grouper must then create the same group. Groups with sub-groups are not
@@ -39,15 +39,15 @@ class GroupExpectations(Protocol):
     """The groups that a scheduler in the same process expects (`scheduler.group_membership`)."""
 
     def expect(self, pod: Key, uid: str, group: kinds.PodGroup) -> bool:
-        """Announce that the pod belongs to this group, existing or being written; False if too many are expected."""
+        """Expect this group, existing or being written, for the pod; return False with too many expectations."""
         ...
 
     def withdraw(self, uid: str) -> None:
-        """Revoke the announcement for this pod."""
+        """Withdraw the expectation for this pod."""
         ...
 
     def group_of(self, uid: str) -> str:
-        """The name of the expected group of a pod; empty if there is none."""
+        """Return the name of the expected group of a pod; empty without one."""
         ...
 
 
@@ -98,7 +98,7 @@ class GroupPublisher:
 
 
 def own_group_name(pod: kinds.Pod) -> str:
-    """The name of the group of a pod without owners."""
+    """Return the name of the group of a pod without owners."""
     return group_name({"metadata": {"name": pod.metadata.name, "uid": pod.metadata.uid}})
 
 
@@ -128,11 +128,11 @@ WAIT_SECONDS = 0.5
 PUBLISHED_WAIT_SECONDS = 2.0
 """Seconds to wait for the bind; longer for published groups, because a gang waits for its last pod."""
 WRITERS = 4
-"""Few workers, because these writes are not urgent: pods that are bound meanwhile need none."""
+"""Few workers: these writes are not urgent, and pods that are bound in the meantime need none."""
 
 
 class DeferredAssignments:
-    """Pods whose annotation was left to their bind; `failed(pod, error)` gets errors of writes."""
+    """Pods whose annotation was left to their bind; `failed(pod, error)` receives errors of writes."""
 
     def __init__(
         self,

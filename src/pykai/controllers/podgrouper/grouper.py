@@ -1,13 +1,13 @@
-"""The pod grouper: one reconcile loop finds the group of a pod, another writes a group and adds its pods.
+"""The pod grouper: one reconcile loop finds the group of a pod, another writes a group and annotates its pods.
 
-The first is keyed by pod and reads mostly from memory. It passes pods to the second, which is keyed by group and
+The first is keyed by pod and reads mostly from informers. It passes pods to the second, which is keyed by group and
 collects them for a few milliseconds, so that pods created together cost one PodGroup create and one patch per pod, or
-none if the bind adds the annotation (`deferred`). Failures are requeued with backoff, and the affected pods get an
+none if the bind writes the annotation (`deferred`). Failures are requeued with backoff, and the affected pods get an
 event.
 
 Invariant: the newest pod of a group defines the group's spec, regardless of the order of events and of restarts; when
-that pod is deleted, the newest remaining pod does. A group that is deleted while its pods exist is written again, even
-if the watch never showed it, and user edits of the spec are reverted.
+that pod is deleted, the newest remaining pod does. A group that is deleted while its pods exist is re-created, even if
+the watch never showed it, and user edits of the spec are reverted.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ log = structlog.get_logger("pod-grouper")
 
 @dataclass(frozen=True)
 class PodGrouperSettings:
-    """The settings; `pods` selects the pods to watch, the label maps are required labels of pods and namespaces.
+    """The settings. `pods` selects the pods to watch; the label maps are required labels of pods and namespaces.
 
-    `workers` pods, and as many groups, are reconciled at once.
+    Up to `workers` pods, and as many groups, are reconciled concurrently.
     """
 
     grouping: GroupingSettings = GroupingSettings()
@@ -123,7 +123,7 @@ class PodGrouper:
         self._recheck_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-recheck", pace)
         self._assignments = Assignments()
         self._unseen: set[Key] = set()
-        """Groups that were written but that the watch does not show yet."""
+        """Written groups that the watch has not shown yet."""
         self._members = MemberIndex()
         self._publisher = GroupPublisher(expected, settings.grouping, wall)
         self._deferred = DeferredAssignments(self._pods, self._writer, self._publisher, self._write_failed)
@@ -335,7 +335,7 @@ class PodGrouper:
             asyncio.get_running_loop().call_later(MUTATION_SECONDS + DEPARTURE_SECONDS, look)
 
     def _may_exist(self, group: Key) -> bool:
-        """Whether a group exists or may be created; it is not created if all its pods are being deleted."""
+        """Whether a group exists or may be created; a group of only terminating pods is not created."""
         if self._writer.existing(group) is not None:
             return True
         pods = (self._pod(key) for key in self._members.of(group))
@@ -349,11 +349,11 @@ class PodGrouper:
         try:
             spec = await self._grouped(pod, ClusterLookup(self._informers, self._cache))
         except (GroupingError, ForbiddenError):
-            return None  # its own reconcile reports the error
+            return None  # the reconcile of that pod reports the error
         return spec if spec is not None and (spec.namespace, spec.name) == group else None
 
     async def _assign(self, assigned: dict[Key, GroupSpec]) -> None:
-        """Add pods to their group and remove them from the map; raise the first failure after trying all."""
+        """Annotate pods with their group and remove them from the map; raise the first error after trying all."""
         limit = asyncio.Semaphore(_PATCHES_AT_ONCE)
 
         async def one(key: Key, spec: GroupSpec) -> None:
@@ -392,7 +392,7 @@ def _metadata_inputs(pod: kinds.Pod) -> tuple[object, ...]:
 
 
 def _status_inputs(pod: kinds.Pod) -> tuple[object, ...]:
-    """The other fields of a pod that can change its group; none for a pod without owners."""
+    """Return the other fields of a pod that can change its group; none for a pod without owners."""
     owners = pod.metadata.owner_references
     return (owners, pod.spec.node_name, pod.status.phase) if owners else ()
 

@@ -1,7 +1,7 @@
 """From a pod to its group: the chain of owner references, the rule of the workload's kind, and ignored settings.
 
 An owner that may not be read (RBAC) ends the chain below it. Every other problem of the chain is an error, because an
-incomplete chain would put pods in the wrong gang. An invalid label must not keep a pod from running: no rule fails on
+incomplete chain would put pods into the wrong gang. An invalid label must not keep a pod from running: no rule fails on
 one, and `ignored_settings` lists them for an event.
 """
 
@@ -52,7 +52,7 @@ class Ownership:
 
 
 def ownership(pod: Object, lookup: ObjectLookup) -> Ownership:
-    """The owners of a pod; raises GroupingError if the chain is broken, forked or a cycle."""
+    """Return the owners of a pod; GroupingError if the chain is broken, forked or a cycle."""
     owners: list[Object] = []
     references = owner_references(pod)[:1]
     while references:
@@ -112,7 +112,7 @@ def with_node_pool(spec: GroupSpec, pod: Object, settings: GroupingSettings) -> 
 
 
 def pod_patch(spec: GroupSpec, pod: Object) -> Object | None:
-    """Return the merge patch that adds the pod to its group; None if up to date. A sub-group is never removed."""
+    """Return the merge patch that assigns the pod to its group; None if up to date. A sub-group is never removed."""
     wanted: dict[str, dict[str, str]] = {}
     if annotations_of(pod).get(names.POD_GROUP_ANNOTATION) != spec.name:
         wanted["annotations"] = {names.POD_GROUP_ANNOTATION: spec.name}
@@ -123,7 +123,7 @@ def pod_patch(spec: GroupSpec, pod: Object) -> Object | None:
 
 
 def ignored_settings(work: Workload) -> list[str]:
-    """One line per label, annotation or setting that had no effect, naming it and what was expected."""
+    """Return one line per label, annotation or setting without effect: its name and what was expected."""
     lines = [line for obj in (*work.chain, work.pod) for line in _ignored_on_object(obj)]
     return [*lines, *_ignored_defaults(work), *_ignored_kartas(work), *native.ignored_settings(work)]
 

@@ -96,7 +96,7 @@ def _decided_labels(new: Object, old: Object, settings: GroupingSettings) -> dic
 
 
 def merged(old: Object, new: Object) -> Object:
-    """The old object with the new one's spec and owner; labels and annotations are added, never removed."""
+    """Return the old object with the spec and owner of the new one; labels and annotations are only added."""
     metadata = {
         **(old.get("metadata") or {}),
         "labels": {**labels_of(old), **labels_of(new)},
@@ -125,7 +125,7 @@ def _canonical(value: Any) -> Any:
 
 
 def pod_group_to_write(spec: GroupSpec, existing: Object | None, settings: GroupingSettings) -> Object | None:
-    """The object to create or to replace the existing one; None if the existing one is up to date."""
+    """Return the object to create or to replace the existing one; None if that is up to date."""
     wanted = pod_group(spec)
     if existing is None:
         return wanted

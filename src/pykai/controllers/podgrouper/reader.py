@@ -3,8 +3,9 @@
 Rules never block. On a cache miss `ClusterLookup` raises `NotCachedError` (or `NotEvaluatedError`); the grouper fetches
 the entry and runs the rule again from the start. Concurrent reads of one object share one request.
 
-`RestMapper` finds the address of a kind that an owner reference names: built-in kinds by table, others by their
-CustomResourceDefinition. The definition's name is guessed from the kind; only if that fails all definitions are listed.
+`RestMapper` resolves a kind that an owner reference names: built-in kinds by table, others by their
+CustomResourceDefinition. The name of the definition is guessed from the kind; if that fails, all definitions are
+listed.
 """
 
 from __future__ import annotations
@@ -71,14 +72,14 @@ class _Definition(Struct, frozen=True):
 
 
 class RestMapper:
-    """The addresses of kinds; results are cached for a while."""
+    """Resolves kinds to resources; results are cached for a while."""
 
     def __init__(self, api: Api, clock: Callable[[], float] = steady) -> None:
         self._api = api
         self._known: TTLCache[tuple[str, str], tuple[Resource | None]] = TTLCache(MAPPING_SECONDS, clock)
 
     async def find(self, api_version: str, kind: str) -> Resource | None:
-        """The address of a kind; None if it is not installed."""
+        """Return the resource of a kind; None if it is not installed."""
         key = (api_version, kind)
         if key in _TABLE:
             return _TABLE[key]
@@ -121,7 +122,7 @@ def plural_of(kind: str) -> str:
     return f"{word}es" if word.endswith(("s", "x", "ch", "sh")) else f"{word}s"
 
 
-OBJECT_SECONDS = 2.0  # short, because an existing group keeps a queue from a stale read
+OBJECT_SECONDS = 2.0  # short, because an existing group keeps the queue of a stale read
 MISSING_SECONDS = 1.0
 FORBIDDEN_SECONDS = 60.0
 KARTA: Final = Resource("run.ai", "v1alpha1", "kartas", "Karta", False)
@@ -129,7 +130,7 @@ KARTA: Final = Resource("run.ai", "v1alpha1", "kartas", "Karta", False)
 
 @dataclass(frozen=True, slots=True)
 class ObjectKey:
-    """The object that a rule reads."""
+    """The key of an object that a rule reads."""
 
     api_version: str
     kind: str
@@ -139,7 +140,8 @@ class ObjectKey:
 
 @dataclass(frozen=True, slots=True)
 class CachedRead:
-    """The object, None if it does not exist; `forbidden` if RBAC denies the read. `began`: when the read started."""
+    """The result of a read. `object` None: it does not exist; `forbidden`: RBAC denies the read; `began`: when it
+    started."""
 
     object: Object | None = None
     forbidden: bool = False
@@ -155,7 +157,7 @@ class NotCachedError(Exception):
 
 
 class ObjectCache:
-    """Objects that were read one by one; entries live for a few seconds."""
+    """Objects that were read individually; entries expire after some seconds."""
 
     def __init__(self, api: Api, clock: Callable[[], float] = steady) -> None:
         self._api = api
@@ -165,7 +167,7 @@ class ObjectCache:
         self._reading: dict[ObjectKey, asyncio.Task[None]] = {}
 
     def get(self, key: ObjectKey) -> CachedRead | None:
-        """The entry, None if there is none."""
+        """Return the entry, None if there is none."""
         return self._entries.get(key)
 
     def forget(self, keys: Iterable[ObjectKey]) -> None:
@@ -189,7 +191,7 @@ class ObjectCache:
     def _ended(self, key: ObjectKey, reading: asyncio.Task[None]) -> None:
         del self._reading[key]
         if not reading.cancelled():
-            reading.exception()  # mark it as retrieved: all waiters may have been cancelled
+            reading.exception()  # mark the exception as retrieved: all waiters may have been cancelled
 
     async def _read(self, key: ObjectKey) -> None:
         began = self.clock()
@@ -233,7 +235,7 @@ class Rechecks:
         self._groups: dict[Key, Recheck] = {}
 
     def add(self, pod: Key, spec: GroupSpec, read: Set[ObjectKey], began: float) -> bool:
-        """Add a pod whose reconcile began at this time; returns whether its group needs a recheck."""
+        """Add a pod whose reconcile started at `began`; return whether its group needs a recheck."""
         older = self._cache.older(read, began)
         if not older:
             return False
@@ -259,7 +261,7 @@ class RuleInformers:
     priority_classes: SharedInformer[kinds.PriorityClass]
     kartas: SharedInformer[Object] | None
     scheduling_groups: Mapping[str, SharedInformer[Object]]
-    """Of PodGroup and CompositePodGroup of Kubernetes, by kind."""
+    """Informers of Kubernetes' PodGroup and CompositePodGroup, by kind."""
     group: Callable[[Key], Object | None]
 
 
@@ -342,7 +344,7 @@ class ClusterLookup:
         return entry.object
 
     def list(self, api_version: str, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Object]:
-        """See `Lookup.list`; supports the kinds that rules list, all of which have informers."""
+        """See `Lookup.list`; supports only the kinds that rules list, which all have informers."""
         if (api_version, kind) == ("v1", "Pod"):
             return [unstructured_pod(pod) for pod in self._pods(namespace, labels)]
         if (api_version, kind) == (KARTA_API, "Karta"):

@@ -1,7 +1,7 @@
-"""Kubernetes PodGroups (scheduling.k8s.io, 1.36 and later) that our pods refer to, and their conditions.
+"""Kubernetes PodGroups (scheduling.k8s.io, 1.36 and later) that our pods reference, and their conditions.
 
-When the spec of a group changes, its pods are grouped again. A condition reports whether it is scheduled: True, for
-good, once its minimum of pods is bound; until then False with the reason why our PodGroup is pending.
+When the spec of a group changes, its pods are grouped again. A condition states whether the group is scheduled: True,
+permanently, once its minimum of pods is bound; before that False, with the reason why our PodGroup is pending.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SchedulingGroups:
             self._loop.add_after(change.key, GATHER_SECONDS)
 
     def _concerned(self, kind: str, change: Change[Object]) -> Iterator[Key]:
-        """Yield the pods of the group; if groups form a tree, those of all groups in a tree in its namespace."""
+        """Yield the pods of the group; for a tree of groups, those of all groups of a tree in its namespace."""
         in_tree = kind == COMPOSITE_GROUP.kind or "parentCompositePodGroupName" in (change.object.get("spec") or {})
         if not in_tree:
             yield from list(self._pods.get(change.key, ()))
@@ -118,7 +118,7 @@ class SchedulingGroups:
         log.info("scheduling group status written", group="/".join(key), status=status, reason=reason)
 
     def _outcome(self, group: Object, key: Key) -> tuple[str, str, str] | None:
-        """Return status, reason and message of the condition; None: not known yet."""
+        """Return status, reason and message of the condition; None if not known yet."""
         pods = self._pods.get(key, {}).values()
         placed = sum(1 for pod in pods if pod.spec.node_name)
         try:
@@ -143,7 +143,7 @@ def _shape(group: Object) -> tuple[object, object]:
 
 
 def _shows(group: Object, outcome: tuple[str, str, str]) -> bool:
-    """Whether the group has this condition already; once True it is never changed."""
+    """Whether the group already has this condition; once True it is never changed."""
     for shown in (group.get("status") or {}).get("conditions") or ():
         if shown.get("type") in (*CONDITION.values(), LATER_CONDITION):
             same = outcome == (shown.get("status"), shown.get("reason"), shown.get("message"))

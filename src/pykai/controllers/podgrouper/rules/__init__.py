@@ -1,1 +1,1 @@
-"""Grouping rules without I/O: one row per kind in `kinds`, the rules of each family in a module."""
+"""Grouping rules without I/O: the table of kinds (`kinds`), and a module for the rules of each family."""

@@ -1,10 +1,10 @@
-"""The default group of a workload, from which every rule starts: its fields from labels and annotations.
+"""The default group of a workload, the basis of every rule: its fields from labels and annotations.
 
-One group for the whole workload with a minimum of one pod. Priority and preemptibility come from labels first, then
-from the administrator's defaults per kind: a ConfigMap whose key `types` holds a JSON list of
+The default is one group for the whole workload with a minimum of one pod. Priority and preemptibility come from labels
+first, then from the administrator's defaults per kind: a ConfigMap whose key `types` holds a JSON list of
 `{"typeName": "Deployment", "group": "apps", "priorityName": "inference", "preemptibility": "preemptible"}`. An entry
-with a group takes precedence; one without applies to the kind in any group. An unreadable ConfigMap counts as empty: a
-typo must not block every pod of the cluster (`ignored_settings` reports it).
+with a group takes precedence over one without, which applies to the kind in any group. An unreadable ConfigMap counts
+as empty, because a typo must not block every pod of the cluster (`ignored_settings` reports it).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PREEMPTIBILITIES = frozenset({"", "preemptible", "semi-preemptible", "non-preemp
 
 @dataclass(frozen=True)
 class KindDefault:
-    """The administrator's default for one kind; empty: none."""
+    """The administrator's defaults for one kind; empty: none."""
 
     priority_class: str = ""
     preemptibility: str = ""
@@ -62,7 +62,7 @@ class _KindEntry(Struct, rename="camel"):
 
 
 class UnreadableDefaultsError(ValueError):
-    """The ConfigMap is missing or may not be read, or its `types` is not a JSON list of entries of texts."""
+    """The ConfigMap is missing, may not be read, or its `types` is not a JSON list of valid entries."""
 
 
 def kind_defaults(work: Workload) -> KindDefaults:
@@ -128,12 +128,12 @@ def _exists(work: Workload, priority: str) -> bool:
 
 
 def preemptibility(work: Workload, defaults: KindDefaults) -> str:
-    """One of PREEMPTIBILITIES; empty lets the priority decide. Other values are ignored."""
+    """Return one of PREEMPTIBILITIES; empty: the priority decides. Other values are ignored."""
     return next((value for value in requested_preemptibilities(work, defaults) if value in PREEMPTIBILITIES), "")
 
 
 def requested_preemptibilities(work: Workload, defaults: KindDefaults) -> Iterator[str]:
-    """Yield every value, in order of precedence; an empty label is a value, an empty default is not."""
+    """Yield every value in order of precedence; an empty label is a value, an empty default is not."""
     for obj in (*work.chain, work.pod):
         if names.PREEMPTIBILITY_LABEL in labels_of(obj):
             yield labels_of(obj)[names.PREEMPTIBILITY_LABEL]
@@ -147,7 +147,8 @@ Annotations = Mapping[str, str]
 
 
 def segment_topology(work: Workload, template: Annotations) -> GroupTopology | None:
-    """The topology of each segment, from the pod, the worker template, the workload; None without name and level."""
+    """Return the topology of each segment, from the pod, the worker template or the workload; None without name and
+    level."""
     near = (annotations_of(work.pod), template)
     topology = GroupTopology(
         _first(names.TOPOLOGY, *near, annotations_of(work.top)),
@@ -176,12 +177,12 @@ def ceil_div(total: int, size: int) -> int:
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _YAML = yaml.resolver.Resolver()
 _STRING = "tag:yaml.org,2002:str"
-# Strings in one version of YAML, numbers or booleans in another.
+# Strings in one version of YAML, numbers or booleans in another
 _AMBIGUOUS = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|0[box][0-9a-fA-F_]+|[yYnN]")
 
 
 def group(work: Workload) -> GroupSpec:
-    """One group for all pods of the top owner, with a minimum of one."""
+    """Return one group for all pods of the top owner, with a minimum of one."""
     return replace(
         basic_group(work),
         preemptibility=preemptibility(work, kind_defaults(work)),
@@ -198,7 +199,7 @@ def with_batch_minimum(work: Workload) -> GroupSpec:
 
 
 def batch_min_member(owner: Object) -> int | None:
-    """The minimum that an object's annotation states; None without one. GroupingError unless it is at least 1."""
+    """Return the minimum in the annotation of an object; None without one, GroupingError unless it is at least 1."""
     wanted = annotations_of(owner).get(names.BATCH_MIN_MEMBER)
     if wanted is None:
         return None
@@ -245,12 +246,12 @@ def _project_queue(work: Workload) -> str:
 
 
 def preemption_delay(work: Workload) -> float | None:
-    """Seconds that the group waits before it may cause evictions; None: not set."""
+    """Return the seconds that the group waits before it may cause evictions; None: not set."""
     return next((seconds for seconds in durations(work, names.PREEMPTION_DELAY) if seconds >= 0), None)
 
 
 def staleness_grace_period(work: Workload) -> float | None:
-    """Seconds that a stale gang is tolerated, negative: for ever; None: not set."""
+    """Return the seconds that a stale gang is tolerated, negative: for ever; None: not set."""
     return next(durations(work, names.STALENESS_GRACE_PERIOD), None)
 
 
@@ -263,7 +264,7 @@ def durations(work: Workload, key: str) -> Iterator[float]:
 
 
 def readable_seconds(text: str) -> float | None:
-    """Return a duration in seconds; None if the text is not one."""
+    """Return a duration in seconds; None if the text is invalid."""
     try:
         return units.parse_duration(text)
     except units.DurationError:
@@ -271,7 +272,7 @@ def readable_seconds(text: str) -> float | None:
 
 
 def safe_to_consolidate(work: Workload) -> bool | None:
-    """Whether consolidation may move the pods, by the owners, the nearest first, then by the pod; None: not stated."""
+    """Return whether consolidation may move the pods, by the owners, the nearest first, then the pod; None: not set."""
     wanted = (annotations_of(obj).get(names.SAFE_TO_CONSOLIDATE, "") for obj in (*work.chain, work.pod))
     return next((TRUTH[value] for value in wanted if value in TRUTH), None)
 
@@ -316,7 +317,7 @@ def _yaml_scalar(text: str) -> str:
     if _AMBIGUOUS.fullmatch(text):
         return plain_json.dumps(text)
     if _WORD.fullmatch(text) and _YAML.resolve(yaml.ScalarNode, text, (True, False)) == _STRING:  # type: ignore[no-untyped-call]
-        return text  # nearly every name; parsing it as YAML would take a millisecond
+        return text  # nearly every name; parsing it as YAML takes a millisecond
     try:
         bare = yaml.safe_load(text) == text
     except (yaml.YAMLError, ValueError):

@@ -17,7 +17,7 @@ _INT32_MAX = 2**31 - 1
 
 
 class GroupingError(ValueError):
-    """The pod cannot be grouped; the text names the field at fault."""
+    """The pod cannot be grouped; the message names the invalid field."""
 
 
 def labels_of(obj: Object) -> Mapping[str, str]:
@@ -46,12 +46,12 @@ def uid_of(obj: Object) -> str:
 
 
 def full_name(obj: Object) -> str:
-    """`namespace/name`, for messages."""
+    """Return `namespace/name`, for messages."""
     return f"{namespace_of(obj)}/{name_of(obj)}"
 
 
 def group_version_kind(obj: Object) -> tuple[str, str, str]:
-    """(group, version, kind); the core group is empty."""
+    """Return (group, version, kind); the core group is empty."""
     group, _, version = text_at(obj, "apiVersion").rpartition("/")
     return group, version, text_at(obj, "kind")
 

@@ -1,7 +1,7 @@
 """Grove: translates the PodGang in which the Grove operator has grouped the pods.
 
 The PodGang names its pod groups, the pods of each, and the topology constraints between them. Labels and annotations of
-the top owner count where the PodGang has none.
+the top owner apply where the PodGang has none.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _valid_preemptibility(all_labels: Mapping[str, str]) -> str:
 
 
 def _tree(gang: Object, topology_name: str, members: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
-    """Return the tree: parents first, then the pod groups, each under the parent that lists it."""
+    """Return the sub-groups: parents first, then the pod groups, each under the parent that lists it."""
     parents: list[SubGroupSpec] = []
     parent_of: dict[str, str] = {}
     for index, config in enumerate(maps_at(gang, "spec", "topologyConstraintGroupConfigs") or []):
@@ -117,7 +117,7 @@ def _members(gang: Object, topology_name: str) -> list[SubGroupSpec]:
 
 
 def member(pod_group: Object, home: str, topology_name: str, where: str) -> SubGroupSpec:
-    """One pod group of a PodGang, with the pods it refers to."""
+    """Return one pod group of a PodGang, with the pods that it references."""
     name = _required(pod_group, "name", where)
     replicas = count_at(pod_group, "minReplicas")
     if replicas is None or replicas <= 0:
@@ -130,7 +130,7 @@ def member(pod_group: Object, home: str, topology_name: str, where: str) -> SubG
 
 
 def _referred(reference: Object, home: str, where: str) -> str:
-    """Return the name of a pod; GroupingError for a pod of another namespace."""
+    """Return the name of a referenced pod; GroupingError for a pod of another namespace."""
     pod, at = _required(reference, "name", where), _required(reference, "namespace", where)
     if at != home:
         raise GroupingError(f"{where}: pod {at}/{pod} is not in namespace {home}")

@@ -30,7 +30,7 @@ from pykai.objects import names
 
 
 def aml_job(work: Workload) -> GroupSpec:
-    """One gang of as many pods as the Azure ML job has nodes."""
+    """Return one gang of as many pods as the Azure ML job has nodes."""
     nodes = count_at(work.top, "spec", "job", "options", "envs", "AZUREML_NODE_COUNT")
     if nodes is None:
         raise GroupingError("azureml envs count not found in spec")
@@ -47,7 +47,7 @@ def job(work: Workload) -> GroupSpec:
 
 
 def cron_job(work: Workload) -> GroupSpec:
-    """One group per run: that of the Job that owns the pod."""
+    """Return one group per run: that of the Job that owns the pod."""
     owner = next((ref for ref in owner_references(work.pod) if ref.get("kind") == "Job"), None)
     if owner is None:
         raise GroupingError("no owner reference of type 'Job'")

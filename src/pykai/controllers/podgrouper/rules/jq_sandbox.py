@@ -1,7 +1,7 @@
 """Evaluation of the jq programs of Kartas, in a separate process with limits of time and memory.
 
 A program may loop for ever or build a value of any size, and in this process `$ENV` would expose the environment. The
-worker process (`jq_worker`) is started at the first use and again after a program exceeded a limit.
+worker process (`jq_worker`) is started on first use and restarted after a program exceeded a limit.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class JqSandbox:
         return self._ask({"program": program, "input": value})
 
     def close(self) -> None:
-        """End the worker; the next call starts another one."""
+        """Stop the worker; the next call starts another one."""
         with self._lock:
             self._end()
 
@@ -109,7 +109,7 @@ class JqSandbox:
 
 
 def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """One line of the worker; TimeoutError, or BrokenPipeError if it has ended."""
+    """Return one line of the worker; TimeoutError, or BrokenPipeError if it has exited."""
     assert process.stdout is not None
     descriptor, deadline = process.stdout.fileno(), time.monotonic() + seconds
     text = b""

@@ -1,12 +1,12 @@
-"""Grouping by configuration: a `Karta` object in the cluster describes a kind that the table does not have.
+"""Grouping by configuration: a `Karta` object in the cluster describes a kind without a row in the table.
 
 A Karta describes a tree of components: how many pods each has and which pods belong to it, by jq programs. Paths to
-scale and instance ids are read from the workload, those of pod selectors from the pod. A component without a scale has
-the scale of its children together; one without a selector in its subtree takes every pod.
+scale and instance ids are evaluated on the workload, those of pod selectors on the pod. A component without a scale has
+the sum of the scales of its children; one without a selector in its subtree selects every pod.
 
-It groups in one of two forms. `podGroup`: one group per workload, with named components as sub-groups. `podGroups`, the
-older one: a pod is matched against members, and the values at the member's key paths, read from the pod, name its
-group. A kind that no valid Karta describes, or more than one, is grouped by default.
+There are two forms. `podGroup`: one group per workload, with named components as sub-groups. `podGroups`, the older
+one: a pod is matched against members, and the values at the member's key paths, read from the pod, name its group. A
+kind that no valid Karta describes, or more than one, is grouped by default.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def values(jq: JqEvaluator, program: str, obj: Object) -> list[Any]:
 
 
 def scale(found: Structure, name: str, workload: Object, instance: str | None = None) -> int:
-    """Return the pods below a component, or below one instance of it; 0 if its subtree states no scale."""
+    """Return the pods of a component, or of one instance of it; 0 if its subtree states no scale."""
     definition = found.component(name)
     if any(text_at(definition, "scaleDefinition", field) for field in _SCALE_FIELDS):
         return sum(_per_instance(found, definition, workload, instance))

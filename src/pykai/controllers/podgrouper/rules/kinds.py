@@ -1,8 +1,8 @@
-"""Every known kind of workload and its grouping rule, one row per kind.
+"""The table of workload kinds and their grouping rules, one row per kind.
 
-A row matches by group, version and kind; `*` matches any version. A kind without a row is grouped as a `Karta` in the
-cluster describes it, else by default. Kinds that wrap another workload are grouped as the workload inside; labels and
-annotations of the wrapper count where the inner object has none.
+A row matches by group, version and kind; `*` matches any version. A kind without a row is grouped by a `Karta` of the
+cluster that describes it, else by default. Kinds that wrap another workload are grouped by the rule of the workload
+inside; labels and annotations of the wrapper apply where the inner object has none.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ _GROVE = "The gangs that Grove's own PodGangs describe."
 class WorkloadKind:
     """The row of one kind.
 
-    `starts`: which pods start together, for the reference. `all_owners`: labels and annotations of every owner count,
-    not of the top one alone.
+    `starts`: which pods start together, for the reference documentation. `all_owners`: labels and annotations of every
+    owner apply, not only those of the top owner.
     """
 
     group: str
@@ -95,12 +95,12 @@ class WorkloadKind:
 
 
 def _wrapped(work: Workload) -> GroupSpec:
-    """Return the rule of kinds that wrap another workload, which is grouped by the row of its kind."""
+    """Return the rule of kinds that wrap another workload, whose kind selects the rule."""
     return group_wrapped(work, lambda inner: (known(*group_version_kind(inner.top)) or DEFAULT).apply(inner))
 
 
 WRAPPED: Rule = _wrapped
-"""The rule of kinds that only wrap another workload."""
+"""The rule of wrapper kinds."""
 
 
 def _all(rows: Iterable[WorkloadKind]) -> Mapping[tuple[str, str, str], WorkloadKind]:

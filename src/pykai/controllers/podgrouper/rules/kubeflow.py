@@ -1,7 +1,7 @@
-"""Kubeflow training jobs: a gang of all replicas, or of as many as the run policy requires.
+"""Kubeflow training jobs: a gang of all replicas, or of `minAvailable` of the run policy.
 
-A PyTorchJob has a sub-group for the master and one for the workers, optionally in segments. The gang's minimum counts
-all of them; what exceeds the master belongs to the workers. Segments beyond that are elastic: their minimum is 0.
+A PyTorchJob has a sub-group for the master and one for the workers, optionally in segments. The minimum of the gang
+covers both: what exceeds the master is the minimum of the workers. Segments beyond it are elastic, with minimum 0.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MPI_REPLICAS = "mpiReplicaSpecs"
 
 
 def gang(field: str, *mandatory: str) -> Rule:
-    """Return the rule of a kind whose replicas are under `spec.<field>`, of which some roles must be present."""
+    """Return the rule of a kind whose replicas are under `spec.<field>`; `mandatory` roles must be present."""
 
     def rule(work: Workload) -> GroupSpec:
         return replace(defaults.group(work), min_member=min_available(work.top, field, mandatory))
@@ -42,7 +42,7 @@ def gang(field: str, *mandatory: str) -> Rule:
 
 
 def min_available(job: Object, field: str, mandatory: tuple[str, ...] = ()) -> int:
-    """Return the minimum of the gang: that of the run policy, else every replica."""
+    """Return the minimum of the gang: `minAvailable` of the run policy, else all replicas."""
     wanted = scheduling_policy_minimum(job)
     return all_replicas(job, field, mandatory) if wanted is None else wanted
 
@@ -53,7 +53,7 @@ def scheduling_policy_minimum(job: Object) -> int | None:
 
 
 def all_replicas(job: Object, field: str, mandatory: tuple[str, ...] = ()) -> int:
-    """Return the sum over all roles, each of which must have pods."""
+    """Return the number of replicas of all roles, each of which must have at least one."""
     roles = map_at(job, "spec", field)
     if roles is None:
         raise _misfit(job, f"have a {field} field")
@@ -75,13 +75,13 @@ def _misfit(job: Object, what: str) -> GroupingError:
 
 
 def mpi(work: Workload) -> GroupSpec:
-    """Launcher and workers together, or the workers alone while the launcher is still to be created."""
+    """Return a gang of launcher and workers, or of the workers alone while the launcher does not exist yet."""
     together = min_available(work.top, _MPI_REPLICAS, (_LAUNCHER, "Worker"))
     return replace(defaults.group(work), min_member=max(0, together - missing_launchers(work)))
 
 
 def missing_launchers(work: Workload) -> int:
-    """Launchers that the operator creates after the workers run: the gang must not wait for them."""
+    """Return the launchers that the operator creates once the workers run: the gang must not wait for them."""
     if value_at(work.top, "spec", "launcherCreationPolicy") != "WaitForWorkersReady" or has_launcher(work):
         return 0
     replicas = count_at(work.top, "spec", _MPI_REPLICAS, _LAUNCHER, "replicas")
@@ -144,7 +144,7 @@ def _segment_size(work: Workload) -> int | None:
 
 
 def _segment_minimums(replicas: int, size: int, minimum: int) -> list[int]:
-    """Return the minimum of each segment: its full size, or 0 beyond the workers' minimum."""
+    """Return the minimum of each segment: its size, or 0 beyond the minimum of the workers."""
     count = checked_count(ceil_div(replicas, size))
     needed = ceil_div(minimum, size)
     return [min(size, replicas - index * size) if index < needed else 0 for index in range(count)]

@@ -1,7 +1,7 @@
 """LeaderWorkerSet: each group of the set is a gang of one leader and its workers, optionally in segments.
 
-Segments hold `size` pods. If the workers alone fill them ("even"), the leader is an extra pod of segment 0 or, with
-policy LeaderExcluded, a sub-group of its own; otherwise the leader counts as the first pod of segment 0.
+A segment has `size` pods. If `size` divides the number of workers ("even"), the leader is an additional pod of segment
+0 or, with policy LeaderExcluded, a sub-group of its own; otherwise the leader counts as the first pod of segment 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEADER, _WORKERS = "leader", "workers"
 
 
 def leader_worker_set(work: Workload) -> GroupSpec:
-    """One gang per group of the set."""
+    """Return one gang per group of the set."""
     spec = defaults.group(work)
     index = labels_of(work.pod).get(_GROUP_INDEX)
     pods = _pods_to_start(work)
@@ -63,7 +63,7 @@ def _declared_size(work: Workload) -> int:
 
 
 def worker_index(work: Workload) -> int | None:
-    """Return the pod's place in its group, 0 for the leader; None for a pod without the label."""
+    """Return the worker index of the pod, 0 for the leader; None without the label."""
     text = labels_of(work.pod).get(_WORKER_INDEX)
     index = None if text is None else whole(text, f"label {_WORKER_INDEX}")
     if index is not None and index < 0:
@@ -72,7 +72,7 @@ def worker_index(work: Workload) -> int | None:
 
 
 def sub_groups(work: Workload, pods: int) -> tuple[SubGroupSpec, ...]:
-    """Return the parts of a gang of that many pods."""
+    """Return the sub-groups of a gang of this many pods."""
     size = _segment_size(work)
     is_leader = worker_index(work) == 0
     if size is None or not 1 < size <= pods:

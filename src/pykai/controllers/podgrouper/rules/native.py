@@ -1,12 +1,12 @@
-"""Pods that refer to a group of Kubernetes' own Workload API (scheduling.k8s.io).
+"""Pods that reference a group of the Kubernetes Workload API (scheduling.k8s.io).
 
-| Kubernetes | a pod refers to | becomes |
+| Kubernetes | the pod references | it becomes |
 |---|---|---|
-| 1.35 | a pod group of a Workload, `spec.workloadRef` | a gang for each of its pod groups and replica keys |
+| 1.35 | a pod group of a Workload, `spec.workloadRef` | a gang for each pod group and replica key of the Workload |
 | 1.36 | a PodGroup, `spec.schedulingGroup` | a gang |
-| 1.37 | likewise; PodGroups may be below CompositePodGroups | a gang of the root, a sub-group for each group below |
+| 1.37 | a PodGroup, possibly below CompositePodGroups | a gang of the root, with a sub-group for each group below it |
 
-The group states how many pods start together; for queue, priority and preemptibility, the labels of the Workload or of
+The group defines how many pods start together. For queue, priority and preemptibility, the labels of the Workload or of
 the root take precedence over those of the pod's owners. Our PodGroup is owned by the pod's top owner, as always.
 """
 
@@ -38,7 +38,7 @@ SCHEDULING_GROUP_API = "scheduling.k8s.io/v1beta1"
 
 
 def rule_of(work: Workload) -> Rule | None:
-    """Return the rule of the group that the pod refers to; None if it refers to none, or it or an owner opts out."""
+    """Return the rule of the group that the pod references; None without one, or if it or an owner opts out."""
     if any(_opts_out(obj) for obj in (*work.owners, work.pod)):
         return None
     if names_group(work.pod):
@@ -73,7 +73,7 @@ def min_count(group: Object) -> int:
 # ------------------------------------------------------------------------------------------------------ 1.36 and later
 @dataclass(frozen=True)
 class _Tree:
-    """The groups of a namespace by their parents; `leaf` is the PodGroup that `pod` refers to."""
+    """The groups of a namespace by parent; `leaf` is the PodGroup that `pod` references."""
 
     composites: Sequence[Object]
     groups: Sequence[Object]
@@ -81,7 +81,7 @@ class _Tree:
     pod: str
 
     def below(self, parent: Object, label: str = "") -> Iterator[SubGroupSpec]:
-        """The sub-groups below a composite group, which is `label` itself; empty composite groups are left out."""
+        """Return the sub-groups below a composite group, which is named `label`; empty composite groups are omitted."""
         for child in _children(self.composites, parent):
             inner = list(self.below(child, name_of(child)))
             if inner:
@@ -101,7 +101,7 @@ class _Tree:
 
 
 def _by_scheduling_group(work: Workload) -> GroupSpec:
-    """The gang of the root above the PodGroup that the pod refers to; GroupingError if a part of it does not exist."""
+    """Return the gang of the root above the PodGroup of the pod; GroupingError if a part of it does not exist."""
     group = _scheduling_group(work)
     if group is None:
         name = f"{namespace_of(work.pod)}/{text_at(work.pod, 'spec', 'schedulingGroup', 'podGroupName')}"
@@ -162,7 +162,7 @@ def _count(group: Object, field: str, otherwise: int) -> int:
 
 # ---------------------------------------------------------------------------------------------------------------- 1.35
 def _by_workload(work: Workload) -> GroupSpec:
-    """Return the gang of the pod group that the pod refers to; GroupingError if it does not exist."""
+    """Return the gang of the pod group that the pod references; GroupingError if it does not exist."""
     name, group, key = (
         text_at(work.pod, "spec", "workloadRef", field) for field in ("name", "podGroup", "podGroupReplicaKey")
     )
@@ -188,7 +188,7 @@ def _policy(workload: Object, group: str) -> Object:
 
 
 def _min_count(workload: Object, group: str, policy: Object) -> int:
-    """Return the minimum of a gang; pods of any other policy start one by one."""
+    """Return the minimum of a gang; with any other policy pods start individually."""
     if map_at(policy, "gang") is None:
         return 1
     count = count_at(policy, "gang", "minCount")

@@ -1,7 +1,7 @@
-"""Pods without a workload, and replicated workloads: Deployments, StatefulSets and Knative services.
+"""Pods without owners, and replicated workloads: Deployments, StatefulSets and Knative services.
 
-The pods of a Knative revision start as a gang of its minimum scale, or one by one; those of a Deployment share a group.
-A revision or Deployment whose pods already have groups of their own keeps them: a gang of half its pods would wait for
+The pods of a Knative revision start as a gang of its minimum scale, or individually; those of a Deployment share a
+group. A revision or Deployment whose pods already have a group each keeps them: a gang of half its pods would wait for
 pods that never join it.
 """
 

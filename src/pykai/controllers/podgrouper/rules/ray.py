@@ -1,7 +1,6 @@
-"""Ray: a gang of the head and of the minimum number of workers of each worker group.
+"""Ray: a gang of the head and the minimum number of workers of each worker group.
 
-The operator creates a RayCluster for a RayJob and a RayService; its name is in their status, and the shape of the gang
-is in the cluster.
+For a RayJob or a RayService the operator creates a RayCluster, which defines the gang; their status names it.
 """
 
 from __future__ import annotations

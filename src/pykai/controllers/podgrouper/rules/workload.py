@@ -1,10 +1,10 @@
 """The input and the result of a grouping rule: a pod with its owners, and a group as a value.
 
-Rules read other objects (the RayCluster of a RayJob, a PriorityClass, an existing PodGroup) through `ObjectLookup` and
-never wait: the caller answers from its cache. An exception that a lookup raises passes through every rule.
+Rules read other objects (the RayCluster of a RayJob, a PriorityClass, an existing PodGroup) through `ObjectLookup`
+without blocking: the caller answers from its cache. An exception that a lookup raises propagates through every rule.
 
 Invariants of a group: names of sub-groups are unique; a sub-group with `min_sub_group` has children, one without has
-pods; at most one sub-group refers to the pod that was grouped.
+pods; at most one sub-group references the pod that was grouped.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class GroupTopology:
 
 @dataclass(frozen=True)
 class SubGroupSpec:
-    """A part of a pod group. `min_sub_group` None: a leaf, whose minimum is `min_member` pods (0 = elastic)."""
+    """A sub-group. `min_sub_group` None: a leaf with a minimum of `min_member` pods (0 = elastic)."""
 
     name: str
     min_member: int = 0
@@ -61,15 +61,15 @@ class SubGroupSpec:
     topology: GroupTopology | None = None
 
     def taking(self, pod: str) -> SubGroupSpec:
-        """Return the same sub-group with one more pod, by name."""
+        """Return the sub-group with one more pod, by name."""
         return replace(self, pods=(*self.pods, pod))
 
 
 @dataclass(frozen=True)
 class GroupSpec:
-    """A pod group as the workload describes it. Durations in seconds; None: the scheduler's setting.
+    """A pod group as the workload defines it. Durations in seconds; None: the setting of the scheduler.
 
-    `min_sub_group` None: the minimum is `min_member` pods; otherwise that many direct sub-groups.
+    `min_sub_group` None: the minimum is `min_member` pods, otherwise that many direct sub-groups.
     """
 
     name: str
@@ -89,7 +89,7 @@ class GroupSpec:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     def sub_group_of(self, namespace: str, pod: str) -> SubGroupSpec | None:
-        """Return the sub-group that refers to a pod; None if none does or the pod is in another namespace."""
+        """Return the sub-group that references a pod; None without one, or for a pod of another namespace."""
         if namespace != self.namespace:
             return None
         return next((group for group in self.sub_groups if pod in group.pods), None)
@@ -118,7 +118,7 @@ class GroupingSettings:
 
 @dataclass(frozen=True)
 class Workload:
-    """A pod and its owners: the direct one first, `top` last. `owners` is empty for rules that read `top` alone."""
+    """A pod and its owners: the direct one first, `top` last. `owners` is empty for rules that read only `top`."""
 
     top: Object
     pod: Object
@@ -130,7 +130,7 @@ class Workload:
 
     @property
     def chain(self) -> tuple[Object, ...]:
-        """Return the owners whose labels and annotations count, the nearest first."""
+        """Return the owners whose labels and annotations apply, the nearest first."""
         return self.owners or (self.top,)
 
     @property
@@ -147,7 +147,7 @@ class Workload:
         return replace(self, top=top, owners=())
 
     def existing_group(self, group: str) -> Object | None:
-        """Return the PodGroup of that name beside the pod."""
+        """Return the PodGroup of that name in the pod's namespace."""
         return self.lookup.get(POD_GROUP_API, "PodGroup", namespace_of(self.pod) or self.home, group)
 
 
