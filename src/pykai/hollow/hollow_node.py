@@ -4,10 +4,9 @@ The labels are those of GPU feature discovery. A time-sliced device is offered `
 more `nvidia.com/gpu` than devices, and its product name ends in `-SHARED`.
 
 The ledger admits or rejects every bound pod, as a real kubelet does, whatever the scheduler decided. Invariants: the
-sum of what admitted pods hold never exceeds what the node has; a device (or a slice of one) is held by at most one
-pod.
+sum of the admitted requests never exceeds allocatable; a device (or a slice of one) is held by at most one pod.
 
-The API server refuses endpoints on loopback, and nothing else can be listened on without privileges. So a pod has an
+The API server rejects endpoints on loopback, and listening on any other address needs privileges. So a pod has an
 address in 10.128.0.0/9, and its processes listen on the corresponding one in 127.0.0.0/8, all loopback on Linux.
 """
 
@@ -41,7 +40,7 @@ def pod_ip(uid: str) -> str:
 
 
 def on_this_machine(host: str) -> str:
-    """Return where to connect to reach `host`: a pod's address moved to loopback, any other host as it is."""
+    """Return the address to connect to for `host`: for a pod its loopback address, otherwise `host` itself."""
     try:
         is_pod = ipaddress.ip_address(host) in _PODS
     except ValueError:
@@ -71,7 +70,7 @@ class GpuShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """One hollow node; `gpus` None: no GPUs, `resources`: other extended resources."""
+    """The shape of one hollow node. `gpus` None: no GPUs; `resources`: other extended resources."""
 
     name: str
     gpus: GpuShape | None = None
@@ -186,7 +185,7 @@ _NODE_INFO = {
 
 
 def repeat(shape: NodeShape, count: int) -> list[NodeShape]:
-    """`count` nodes of one shape, named NAME-0, NAME-1, ..."""
+    """Return `count` nodes of one shape, named NAME-0, NAME-1, ..."""
     return [msgspec.structs.replace(shape, name=f"{shape.name}-{number}") for number in range(count)]
 
 
@@ -294,7 +293,7 @@ def node_requests(pod: Fields) -> Amounts:
 
 
 class RefusalError(Exception):
-    """The node rejects the pod; `reason` is that of the pod's status, the text its message."""
+    """The kubelet rejects the pod; `reason` is the reason in the pod's status, the text its message."""
 
     def __init__(self, resource: str, requested: Fraction, used: Fraction, capacity: Fraction) -> None:
         scale = 1000 if resource == "cpu" else 1
@@ -322,7 +321,7 @@ class NodeLedger:
         self.resize(allocatable)
 
     def resize(self, allocatable: Fields) -> None:
-        """Set the allocatable of the Node object; admitted pods stay."""
+        """Set allocatable to that of the Node object; admitted pods stay."""
         self._capacity = amounts(allocatable)
 
     def used(self) -> Amounts:
@@ -330,7 +329,7 @@ class NodeLedger:
         return _sum(holding.requests for holding in self._holdings.values())
 
     def admit(self, uid: str, requests: Amounts, prefer: str = "") -> tuple[HollowDevice, ...]:
-        """Admit a pod and return its devices; `prefer`: UUID of its former one. RefusalError if it does not fit."""
+        """Admit a pod and return its devices. `prefer`: UUID of its former device. RefusalError if it does not fit."""
         if uid not in self._holdings:
             self._refuse_shortage(requests)
             self._holdings[uid] = Holding(requests, self._choose(requests.get(names.NVIDIA_GPU, Fraction(0)), prefer))
@@ -342,7 +341,7 @@ class NodeLedger:
         return holding.devices if holding else ()
 
     def release(self, uid: str) -> None:
-        """Release everything the pod holds, if anything."""
+        """Release the resources and devices of the pod, if it has any."""
         self._holdings.pop(uid, None)
 
     def _refuse_shortage(self, requests: Amounts) -> None:
@@ -365,7 +364,7 @@ class NVMLError(Exception):
 
 
 class FakeNvml:
-    """The visible devices in index order; the shares of one time-sliced device are one device."""
+    """NVML for the devices that are visible to a container, by index; slices of one device count as one."""
 
     NVMLError = NVMLError
 

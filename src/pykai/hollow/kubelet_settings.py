@@ -1,5 +1,5 @@
-"""Settings of hollow kubelets: durations, container logs for `kubectl logs`, and the interfaces for pods that run
-programs or real containers.
+"""Settings of hollow kubelets: durations, container logs for `kubectl logs`, and interfaces for pods that run programs
+or real containers.
 
 Durations are fixed (`30s`), or ranges from which the seed draws one (`30s-5m`).
 """
@@ -28,7 +28,7 @@ class Span:
     high: float
 
     def draw(self, seed: str) -> float:
-        """Return the fixed time, or one in the range that depends only on the seed, in whole milliseconds."""
+        """Return the fixed duration, or one in the range that depends only on the seed, in whole milliseconds."""
         if self.low == self.high:
             return self.low
         return round(random.Random(seed).uniform(self.low, self.high), 3)
@@ -75,7 +75,7 @@ _KEPT_LINES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One log line, its time (seconds since the epoch) and its number."""
+    """One log line with its time (seconds since the epoch) and number."""
 
     at: float
     text: str
@@ -89,7 +89,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """Which lines: the last `tail` (None: all), since `since` (seconds since the epoch), and with `follow` new ones."""
+    """The options of `kubectl logs`: the last `tail` lines (None: all), since `since` (seconds since the epoch),
+    `follow`."""
 
     tail: int | None = None
     since: float = 0.0
@@ -144,7 +145,7 @@ class PodLog:
 
 @dataclass(slots=True)
 class ContainerLog:
-    """The log of a container's current run, and of its previous run, if there was one.
+    """The log of the current run of a container and, after a restart, of the previous run.
 
     All containers of a simulated pod share one.
     """
@@ -153,7 +154,7 @@ class ContainerLog:
     previous: PodLog | None = None
 
     def begin(self) -> None:
-        """Begin the log of another run."""
+        """Start the log of another run."""
         self.current, self.previous = PodLog(), self.current
 
 
@@ -186,7 +187,8 @@ class KubeletSettings:
 
 @dataclass(frozen=True, slots=True)
 class RuntimePod:
-    """A pod as passed to a runtime: the current object, its containers' logs by name, and a patch of its status."""
+    """A pod as a runtime gets it: its current object, its container logs by name, and a function that patches its
+    status."""
 
     latest: Callable[[], Object]
     logs: Mapping[str, ContainerLog]
@@ -194,10 +196,10 @@ class RuntimePod:
 
 
 class Runtime(Protocol):
-    """Runs the containers of some pods for real."""
+    """Runs the containers of some pods in real containers."""
 
     def takes(self, pod: Object) -> bool:
-        """Whether it runs this pod; other pods are simulated."""
+        """Whether the runtime runs this pod; other pods are simulated."""
         ...
 
     async def run(self, tenant: RuntimePod) -> None:

@@ -36,9 +36,9 @@ _LONGEST_BACKOFF = 64
 
 @dataclass(slots=True)
 class PodLifecycle:
-    """One pod that this kubelet has admitted or rejected; `pretends`: simulated, all its containers share one log.
+    """A pod that this kubelet has admitted or rejected. `pretends`: simulated, all its containers share one log.
 
-    `works`: simulated, but with one of our programs running in it.
+    `works`: simulated, and one of our programs runs in it.
     """
 
     pod: Object
@@ -50,7 +50,7 @@ class PodLifecycle:
     works: bool = False
     stopping: bool = False
     endless: bool = False
-    """It runs, or restarts, until it is deleted."""
+    """The pod runs, or restarts, until it is deleted."""
 
     @property
     def log(self) -> ContainerLog:
@@ -160,7 +160,7 @@ class PodLifecycles:
         await self._runtime.run(RuntimePod(lambda: life.pod, life.logs, partial(self._patch, life)))
 
     async def _run(self, life: PodLifecycle, seconds: float | None) -> None:
-        """Start the pod and run it until it ends; resume a pod that already runs."""
+        """Start the pod and run it until it ends; resume a pod that is already running."""
         policy = life.pod["spec"].get("restartPolicy", "Always")
         life.endless = policy == "Always"
         restarts, since = _taken_up(life.pod)
@@ -250,7 +250,7 @@ class PodLifecycles:
 
 
 def _stand_in(life: PodLifecycle) -> str:
-    """Return the log text of simulated containers: the devices they would see."""
+    """Return the log text of simulated containers: the devices that are visible to them."""
     annotations, labels = (life.pod["metadata"].get(part) or {} for part in ("annotations", "labels"))
     share = annotations.get(names.GPU_FRACTION) or annotations.get(names.GPU_MEMORY)
     group = labels.get(names.GPU_GROUP_LABEL, "")
@@ -287,7 +287,7 @@ def _taken_up(pod: Object) -> tuple[int, float | None]:
 
 
 def _run_seconds(pod: Object, settings: KubeletSettings) -> float | None:
-    """Return how many seconds the containers run: as annotated, or the setting for Jobs; None: until deleted."""
+    """Return the run time of the containers, as annotated or the setting for Jobs; None: until deleted."""
     pod_status.exit_code(pod)
     annotated = pod_status.annotated_seconds(pod, names.RUN_SECONDS)
     if annotated is not None:
@@ -296,7 +296,7 @@ def _run_seconds(pod: Object, settings: KubeletSettings) -> float | None:
 
 
 def _stop_seconds(pod: Object, usual: float) -> float:
-    """Return how many seconds the containers take to end, as annotated or `usual`; at most the pod's grace period."""
+    """Return how long the containers take to stop, as annotated or `usual`; at most the grace period of the pod."""
     grace = float(pod["metadata"].get("deletionGracePeriodSeconds", _DEFAULT_GRACE))
     annotated = None
     with contextlib.suppress(ValueError):

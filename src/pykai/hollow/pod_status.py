@@ -1,4 +1,4 @@
-"""The status of a pod that its kubelet writes, as strategic merge patches that keep conditions of other writers."""
+"""The pod status that a kubelet writes, as strategic merge patches that keep the conditions of other writers."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def refused(reason: str, message: str) -> Object:
 
 
 def is_over(pod: Object) -> bool:
-    """Whether the pod has Succeeded or Failed."""
+    """Whether the pod has finished (Succeeded or Failed)."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
@@ -140,7 +140,7 @@ def annotated_seconds(pod: Object, key: str) -> float | None:
 
 
 def exit_code(pod: Object) -> int:
-    """Return the exit code of its containers, 0 unless annotated; ValueError names the annotation."""
+    """Return the exit code of the containers, 0 unless annotated; ValueError names the annotation."""
     text = (pod["metadata"].get("annotations") or {}).get(EXIT_CODE, "0")
     if not text.isdecimal() or int(text) > _LARGEST_CODE:
         raise ValueError(f"annotation {EXIT_CODE}: {text!r} is not a number from 0 to {_LARGEST_CODE}")
