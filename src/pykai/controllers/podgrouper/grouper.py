@@ -122,7 +122,7 @@ class PodGrouper:
         self._group_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group", pace, settings.meters("pod-group"))
         self._recheck_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-recheck", pace)
         self._assignments = Assignments()
-        self._unseen: set[Key] = set()
+        self._unobserved: set[Key] = set()
         """Written groups that the watch has not shown yet."""
         self._members = MemberIndex()
         self._publisher = GroupPublisher(expected, settings.grouping, wall)
@@ -219,7 +219,7 @@ class PodGrouper:
             return
         lookup, began = ClusterLookup(self._informers, self._cache), self._cache.clock()
         try:
-            spec = await self._grouped(pod, lookup)
+            spec = await self._spec_of(pod, lookup)
         except (GroupingError, ForbiddenError) as error:
             self._warn(pod, str(error))
             raise RetryLater(str(error)) from error
@@ -236,7 +236,8 @@ class PodGrouper:
         self._members.join(group, pod)
         published = self._publisher.has_published(pod, spec)
         self._group_loop.add_after(group, PUBLISHED_GATHER_SECONDS if published else GATHER_SECONDS)
-        if _is_new(pod, spec) and self._rechecks.add(key, spec, lookup.read, began):
+        joins = (pod.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION) != spec.name
+        if joins and self._rechecks.add(key, spec, lookup.read, began):
             self._recheck_loop.add_after(group, RECHECK_SECONDS)
 
     def _still_exists(self, pod: kinds.Pod) -> bool:
@@ -257,29 +258,29 @@ class PodGrouper:
         pod = self._pod(recheck.pod)
         try:
             lookup = ClusterLookup(self._informers, self._cache)
-            return pod is not None and await self._grouped(pod, lookup) in (recheck.spec, None)
+            return pod is not None and await self._spec_of(pod, lookup) in (recheck.spec, None)
         except (GroupingError, ForbiddenError):
             return True
         except (ApiError, RetryLater):
             return False
 
-    async def _grouped(self, pod: kinds.Pod, lookup: ClusterLookup) -> GroupSpec | None:
+    async def _spec_of(self, pod: kinds.Pod, lookup: ClusterLookup) -> GroupSpec | None:
         try:
             found = without_unwritten_group(
                 pod, unstructured_pod(pod), lambda key: self._writer.existing(key) is not None
             )
-            work = await self._read(lookup, lambda: workload_of(found, lookup, self._settings.grouping))
+            work = await self._evaluate(lookup, lambda: workload_of(found, lookup, self._settings.grouping))
             if work is None:
                 return None
-            work = await self._with_whole_pod(replace(work, jq=lookup.jq), lookup)
-            for line in await self._read(lookup, lambda: ignored_settings(work)):
+            work = await self._with_full_pod(replace(work, jq=lookup.jq), lookup)
+            for line in await self._evaluate(lookup, lambda: ignored_settings(work)):
                 self._warn(pod, line)
-            return await self._read(lookup, lambda: group_of(work))
+            return await self._evaluate(lookup, lambda: group_of(work))
         except GroupingError:
             self._cache.forget(lookup.read)
             raise
 
-    async def _read(self, lookup: ClusterLookup, rule: Callable[[], T]) -> T:
+    async def _evaluate(self, lookup: ClusterLookup, rule: Callable[[], T]) -> T:
         """Return the result of a rule, after reading all objects that it needs."""
         for _ in range(_MAX_READS):
             try:
@@ -290,17 +291,17 @@ class PodGrouper:
                 await lookup.jq.fetch(error)
         raise RetryLater("the objects behind the pod change faster than they can be read")
 
-    async def _with_whole_pod(self, work: Workload, lookup: ClusterLookup) -> Workload:
+    async def _with_full_pod(self, work: Workload, lookup: ClusterLookup) -> Workload:
         """Return the workload with its complete pod if a Karta may read any of the pod's fields."""
         if not work.settings.karta_fallback or known(*group_version_kind(work.top)):
             return work
-        if not await self._read(lookup, lambda: karta.candidates(work)):
+        if not await self._evaluate(lookup, lambda: karta.candidates(work)):
             return work
         metadata = work.pod["metadata"]
         try:
             pod = await self._api.get(POD.ref(metadata["name"], metadata["namespace"]), Object)
         except NotFound:
-            raise RetryLater("the pod was deleted meanwhile") from None
+            raise RetryLater("the pod was deleted in the meantime") from None
         return replace(work, pod=pod)
 
     # ------------------------------------------------------------------------------------------- a group and its pods
@@ -310,10 +311,10 @@ class PodGrouper:
         if newest is None or not self._may_exist(group):
             return
         try:
-            spec = assigned.get(newest) or await self._shape(newest, group) or next(iter(assigned.values()), None)
+            spec = assigned.get(newest) or await self._newest_spec(newest, group) or next(iter(assigned.values()), None)
             if spec is not None:
                 await self._writer.write(spec)
-                self._look_for(group)
+                self._verify_written(group)
             await self._assign(assigned)
         except Exception as error:
             self._assignments.put_back(group, assigned)
@@ -322,17 +323,17 @@ class PodGrouper:
                     self._write_failed(pod, error)
             raise
 
-    def _look_for(self, group: Key) -> None:
+    def _verify_written(self, group: Key) -> None:
         """Reconcile a group again if the watch does not show it in time: it may have been deleted before that."""
 
-        def look() -> None:
-            self._unseen.discard(group)
+        def verify() -> None:
+            self._unobserved.discard(group)
             if self._groups.get(group[1], group[0]) is None:
                 self._group_loop.add(group)
 
-        if group not in self._unseen and self._groups.get(group[1], group[0]) is None:
-            self._unseen.add(group)
-            asyncio.get_running_loop().call_later(MUTATION_SECONDS + DEPARTURE_SECONDS, look)
+        if group not in self._unobserved and self._groups.get(group[1], group[0]) is None:
+            self._unobserved.add(group)
+            asyncio.get_running_loop().call_later(MUTATION_SECONDS + DEPARTURE_SECONDS, verify)
 
     def _may_exist(self, group: Key) -> bool:
         """Whether a group exists or may be created; a group of only terminating pods is not created."""
@@ -341,13 +342,13 @@ class PodGrouper:
         pods = (self._pod(key) for key in self._members.of(group))
         return any(pod is not None and pod.metadata.deletion_timestamp is None for pod in pods)
 
-    async def _shape(self, key: Key, group: Key) -> GroupSpec | None:
+    async def _newest_spec(self, key: Key, group: Key) -> GroupSpec | None:
         """Return the group's spec according to its newest pod; None if that pod now has no group or another one."""
         pod = self._pod(key)
         if pod is None:
             return None
         try:
-            spec = await self._grouped(pod, ClusterLookup(self._informers, self._cache))
+            spec = await self._spec_of(pod, ClusterLookup(self._informers, self._cache))
         except (GroupingError, ForbiddenError):
             return None  # the reconcile of that pod reports the error
         return spec if spec is not None and (spec.namespace, spec.name) == group else None
@@ -380,11 +381,6 @@ class PodGrouper:
         meta = pod.metadata
         self._events.record(Regarding("v1", "Pod", meta.name, meta.namespace, meta.uid), WARNING, message, "Warning")
         log.warning("pod not grouped as asked", pod=meta.title, reason=message)
-
-
-def _is_new(pod: kinds.Pod, spec: GroupSpec) -> bool:
-    """Whether the pod is new in its group."""
-    return (pod.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION) != spec.name
 
 
 def _metadata_inputs(pod: kinds.Pod) -> tuple[object, ...]:

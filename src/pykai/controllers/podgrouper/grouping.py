@@ -57,17 +57,17 @@ def ownership(pod: Object, lookup: ObjectLookup) -> Ownership:
     references = owner_references(pod)[:1]
     while references:
         try:
-            owner = _fetched(references[0], namespace_of(pod), lookup)
+            owner = _read_owner(references[0], namespace_of(pod), lookup)
         except ForbiddenError:
             break
         if any(_is_same(owner, seen) for seen in owners):
-            raise GroupingError(f"{_described(owner)} is its own owner")
+            raise GroupingError(f"{_title(owner)} is its own owner")
         owners.append(owner)
-        references = _single(owner)
+        references = _single_reference(owner)
     return Ownership(owners[-1] if owners else pod, tuple(owners))
 
 
-def _fetched(reference: Object, home: str, lookup: ObjectLookup) -> Object:
+def _read_owner(reference: Object, home: str, lookup: ObjectLookup) -> Object:
     kind, owner_name, wanted = (text_at(reference, key) for key in ("kind", "name", "uid"))
     owner = lookup.get(text_at(reference, "apiVersion"), kind, home, owner_name)
     missing = f"failed to find {kind}: <{home}/{owner_name}>, uid: <{wanted}>"
@@ -78,11 +78,11 @@ def _fetched(reference: Object, home: str, lookup: ObjectLookup) -> Object:
     return owner
 
 
-def _single(owner: Object) -> list[Object]:
+def _single_reference(owner: Object) -> list[Object]:
     references = owner_references(owner)
     if len(references) > 1:
         several = ", ".join(f"{text_at(ref, 'kind')} {text_at(ref, 'name')}" for ref in references)
-        raise GroupingError(f"found {_described(owner)} with multiple owners: [{several}]")
+        raise GroupingError(f"found {_title(owner)} with multiple owners: [{several}]")
     return references
 
 
@@ -90,7 +90,7 @@ def _is_same(one: Object, other: Object) -> bool:
     return text_at(one, "kind") == text_at(other, "kind") and full_name(one) == full_name(other)
 
 
-def _described(owner: Object) -> str:
+def _title(owner: Object) -> str:
     return f"{text_at(owner, 'kind')} <{name_of(owner)} in namespace {namespace_of(owner)}>"
 
 
@@ -167,12 +167,17 @@ def _ignored_kartas(work: Workload) -> Iterator[str]:
 
 def workload_of(pod: Object, lookup: ObjectLookup, settings: GroupingSettings) -> Workload | None:
     """Return the pod with its owners; None if the pod must not be grouped."""
-    if is_left_alone(pod, settings):
+    if _is_excluded(pod, settings):
         return None
     # Items of a list lack both fields, and an owner reference to the pod needs them.
     pod = {**pod, "apiVersion": pod.get("apiVersion") or "v1", "kind": pod.get("kind") or "Pod"}
-    found = _ownership(pod, lookup)
-    if found is None or any(skips_grouping(owner) for owner in found.owners):
+    try:
+        found = ownership(pod, lookup)
+    except GroupingError:
+        if value_at(pod, "metadata", "deletionTimestamp") is None:
+            raise
+        return None  # terminating, and its owners are already deleted
+    if any(skips_grouping(owner) for owner in found.owners):
         return None
     return Workload(found.top, pod, found.owners, settings, lookup)
 
@@ -183,18 +188,8 @@ def group_of(work: Workload) -> GroupSpec:
     return with_node_pool(spec, work.pod, work.settings)
 
 
-def is_left_alone(pod: Object, settings: GroupingSettings) -> bool:
+def _is_excluded(pod: Object, settings: GroupingSettings) -> bool:
     """Whether a pod must not be grouped: not ours, opted out, or without owners and annotated with a group."""
     user_assigned = names.POD_GROUP_ANNOTATION in annotations_of(pod) and not owner_references(pod)
     user_assigned = user_assigned and not native.names_group(pod)
     return text_at(pod, "spec", "schedulerName") != settings.scheduler_name or skips_grouping(pod) or user_assigned
-
-
-def _ownership(pod: Object, lookup: ObjectLookup) -> Ownership | None:
-    """Return the pod's owners; None for a terminating pod whose owners are already gone."""
-    try:
-        return ownership(pod, lookup)
-    except GroupingError:
-        if value_at(pod, "metadata", "deletionTimestamp") is None:
-            raise
-        return None

@@ -185,10 +185,10 @@ class ObjectCache:
         reading = self._reading.get(key)
         if reading is None:
             reading = self._reading[key] = asyncio.create_task(self._read(key))
-            reading.add_done_callback(partial(self._ended, key))
+            reading.add_done_callback(partial(self._read_done, key))
         await asyncio.shield(reading)
 
-    def _ended(self, key: ObjectKey, reading: asyncio.Task[None]) -> None:
+    def _read_done(self, key: ObjectKey, reading: asyncio.Task[None]) -> None:
         del self._reading[key]
         if not reading.cancelled():
             reading.exception()  # mark the exception as retrieved: all waiters may have been cancelled

@@ -35,14 +35,16 @@ def pod_gang(work: Workload) -> GroupSpec:
     """Return the group of the pod's PodGang."""
     gang = _pod_gang(work)
     spec = defaults.group(work.seen_from(gang))
-    spec = _with_inherited(replace(spec, priority_class=_gang_priority(gang) or spec.priority_class), work.top)
+    spec = _with_inherited(
+        replace(spec, priority_class=text_at(gang, "spec", "priorityClassName") or spec.priority_class), work.top
+    )
     topology_name = spec.annotations.get(_TOPOLOGY_NAME) or spec.annotations.get(names.TOPOLOGY, "")
     members = _members(gang, topology_name)
     return replace(
         spec,
-        topology=_packing(gang, topology_name, full_name(gang)) or spec.topology,
+        topology=_topology(gang, topology_name, full_name(gang)) or spec.topology,
         min_member=sum(member.min_member for member in members),
-        sub_groups=_tree(gang, topology_name, members),
+        sub_groups=_sub_groups(gang, topology_name, members),
     )
 
 
@@ -54,10 +56,6 @@ def _pod_gang(work: Workload) -> Object:
     if gang is None:
         raise GroupingError(f"PodGang {namespace_of(work.pod)}/{name} of pod {full_name(work.pod)} does not exist")
     return gang
-
-
-def _gang_priority(gang: Object) -> str:
-    return text_at(gang, "spec", "priorityClassName")
 
 
 def _with_inherited(spec: GroupSpec, top: Object) -> GroupSpec:
@@ -83,22 +81,22 @@ def _valid_preemptibility(all_labels: Mapping[str, str]) -> str:
     return value if value in PREEMPTIBILITIES else ""
 
 
-def _tree(gang: Object, topology_name: str, members: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
+def _sub_groups(gang: Object, topology_name: str, members: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
     """Return the sub-groups: parents first, then the pod groups, each under the parent that lists it."""
     parents: list[SubGroupSpec] = []
     parent_of: dict[str, str] = {}
     for index, config in enumerate(maps_at(gang, "spec", "topologyConstraintGroupConfigs") or []):
         where = f"PodGang {full_name(gang)}: spec.topologyConstraintGroupConfigs[{index}]"
-        children = _names(config, where)
+        children = _pod_group_names(config, where)
         if children:
             name = _required(config, "name", where)
-            topology = _packing({"spec": config}, topology_name, where)
+            topology = _topology({"spec": config}, topology_name, where)
             parents.append(SubGroupSpec(name, min_sub_group=len(children), topology=topology))
             parent_of.update(dict.fromkeys(children, name))
     return (*parents, *(replace(member, parent=parent_of.get(member.name, "")) for member in members))
 
 
-def _names(config: Object, where: str) -> list[str]:
+def _pod_group_names(config: Object, where: str) -> list[str]:
     found = value_at(config, "podGroupNames") or []
     if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
         raise GroupingError(f"{where}.podGroupNames is not a list of names")
@@ -125,11 +123,11 @@ def member(pod_group: Object, home: str, topology_name: str, where: str) -> SubG
     references = maps_at(pod_group, "podReferences")
     if references is None:
         raise GroupingError(f"{where}: missing required 'podReferences' field")
-    pods = tuple(_referred(ref, home, f"{where}.podReferences[{index}]") for index, ref in enumerate(references))
-    return SubGroupSpec(name, replicas, pods=pods, topology=_packing({"spec": pod_group}, topology_name, where))
+    pods = tuple(_pod_name(ref, home, f"{where}.podReferences[{index}]") for index, ref in enumerate(references))
+    return SubGroupSpec(name, replicas, pods=pods, topology=_topology({"spec": pod_group}, topology_name, where))
 
 
-def _referred(reference: Object, home: str, where: str) -> str:
+def _pod_name(reference: Object, home: str, where: str) -> str:
     """Return the name of a referenced pod; GroupingError for a pod of another namespace."""
     pod, at = _required(reference, "name", where), _required(reference, "namespace", where)
     if at != home:
@@ -144,7 +142,7 @@ def _required(source: Object, field: str, where: str) -> str:
     return value
 
 
-def _packing(source: Object, topology_name: str, where: str) -> GroupTopology | None:
+def _topology(source: Object, topology_name: str, where: str) -> GroupTopology | None:
     """Return the constraint in `spec.topologyConstraint`; None without a level."""
     pack = map_at(source, "spec", "topologyConstraint", "packConstraint") or {}
     topology = GroupTopology(topology_name, text_at(pack, "required"), text_at(pack, "preferred"))

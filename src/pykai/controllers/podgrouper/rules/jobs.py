@@ -24,7 +24,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     uid_of,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, GroupTopology, SubGroupSpec, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroupSpec, Workload
 from pykai.kube.api import Object
 from pykai.objects import names
 
@@ -41,7 +41,7 @@ def job(work: Workload) -> GroupSpec:
     """Return one group for the Job; existing groups per pod, as in older releases, are kept."""
     spec = defaults.group(work)
     older = f"pg-{work.pod_name}-{uid_of(work.top)}"
-    if _keeps(work, older):
+    if _has_legacy_group(work, older):
         return replace(spec, name=older)
     return replace(spec, min_member=defaults.batch_min_member(work.top) or 1)
 
@@ -63,13 +63,13 @@ def runai_job(work: Workload) -> GroupSpec:
     spec = defaults.group(work)
     parallel = (count_at(work.top, "spec", "parallelism") or 1) > 1
     older = f"pg-{work.pod_name if parallel else name_of(work.top)}-{uid_of(work.top)}"
-    if _keeps(work, older):
+    if _has_legacy_group(work, older):
         return replace(spec, name=older)
     index = work.pod_name.rpartition("-")[0] or work.pod_name
     return replace(spec, name=f"pg-{index}-{uid_of(work.top)}")
 
 
-def _keeps(work: Workload, older: str) -> bool:
+def _has_legacy_group(work: Workload, older: str) -> bool:
     return work.settings.search_legacy_groups and work.existing_group(older) is not None
 
 
@@ -84,13 +84,13 @@ def job_set(work: Workload) -> GroupSpec:
         raise GroupingError(f"jobset {full_name(work.top)} has no replicatedJobs")
     spec = defaults.group(work)
     if _has_flat_group(work, spec.name, jobs):
-        return _flat(work, spec)
+        return _flat_group(work, spec)
     active = [job for job in jobs if _replicas(job) > 0]
     replicas = sum(map(_replicas, active))
     if replicas > MAX_PARTS:
         raise GroupingError(f"jobset {full_name(work.top)}: {replicas} replicas are more than {MAX_PARTS}")
-    tree = [sub_group for job in active for sub_group in _branch(job)]
-    return replace(spec, min_member=0, min_sub_group=_jobs_to_start(work, len(active)), sub_groups=_placed(work, tree))
+    tree = [sub_group for job in active for sub_group in _replicated_job(job)]
+    return replace(spec, min_member=0, min_sub_group=_min_jobs(work, len(active)), sub_groups=_with_pod(work, tree))
 
 
 def _named(work: Workload, job: Object) -> Object:
@@ -99,14 +99,14 @@ def _named(work: Workload, job: Object) -> Object:
     return job
 
 
-def _jobs_to_start(work: Workload, jobs: int) -> int:
+def _min_jobs(work: Workload, jobs: int) -> int:
     wanted = defaults.batch_min_member(work.top)
     if wanted is not None:
         return min(wanted, jobs)
-    return 1 if _in_order(work) else jobs
+    return 1 if _starts_in_order(work) else jobs
 
 
-def _in_order(work: Workload) -> bool:
+def _starts_in_order(work: Workload) -> bool:
     return text_at(work.top, "spec", "startupPolicy", "startupPolicyOrder") == "InOrder"
 
 
@@ -115,30 +115,25 @@ def _replicas(job: Object) -> int:
     return 1 if replicas is None else replicas
 
 
-def _branch(job: Object) -> list[SubGroupSpec]:
-    """Return a replicated job and its replicas."""
-    parent, replicas = job["name"], _replicas(job)
-    pods, topology = _pods_per_replica(job), _topology(job)
+def _replicated_job(job: Object) -> list[SubGroupSpec]:
+    """Return the sub-group of a replicated job and those of its replicas."""
+    parent, replicas, template = job["name"], _replicas(job), template_annotations(job, "template")
+    wanted = template.get(names.BATCH_MIN_MEMBER)
+    if wanted is not None:
+        pods = positive(wanted, f"invalid {names.BATCH_MIN_MEMBER} annotation on replicatedJob template")
+    else:
+        parallelism = count_at(job, "template", "spec", "parallelism")
+        pods = 1 if parallelism is None else parallelism
+    topology = defaults.annotated_topology(template)
+    own_topology = topology if topology.name and topology.has_level else None
     leaves = [
-        SubGroupSpec(f"{parent}-replica-{index}", pods, parent=parent, topology=topology) for index in range(replicas)
+        SubGroupSpec(f"{parent}-replica-{index}", pods, parent=parent, topology=own_topology)
+        for index in range(replicas)
     ]
     return [SubGroupSpec(parent, min_sub_group=replicas), *leaves]
 
 
-def _pods_per_replica(job: Object) -> int:
-    wanted = template_annotations(job, "template").get(names.BATCH_MIN_MEMBER)
-    if wanted is not None:
-        return positive(wanted, f"invalid {names.BATCH_MIN_MEMBER} annotation on replicatedJob template")
-    parallelism = count_at(job, "template", "spec", "parallelism")
-    return 1 if parallelism is None else parallelism
-
-
-def _topology(job: Object) -> GroupTopology | None:
-    topology = defaults.annotated_topology(template_annotations(job, "template"))
-    return topology if topology.name and topology.has_level else None
-
-
-def _placed(work: Workload, tree: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
+def _with_pod(work: Workload, tree: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
     leaf = f"{_pod_label(work, _JOB_LABEL)}-replica-{_pod_label(work, _INDEX_LABEL)}"
     if all(leaf != sub_group.name for sub_group in tree):
         raise GroupingError(f"pod {full_name(work.pod)}: jobset {full_name(work.top)} has no {leaf}")
@@ -158,6 +153,6 @@ def _has_flat_group(work: Workload, base: str, jobs: list[Object]) -> bool:
     return any(existing is not None and not maps_at(existing, "spec", "subGroups") for existing in found)
 
 
-def _flat(work: Workload, spec: GroupSpec) -> GroupSpec:
-    group_name = f"{spec.name}-{_pod_label(work, _JOB_LABEL)}" if _in_order(work) else spec.name
+def _flat_group(work: Workload, spec: GroupSpec) -> GroupSpec:
+    group_name = f"{spec.name}-{_pod_label(work, _JOB_LABEL)}" if _starts_in_order(work) else spec.name
     return replace(spec, name=group_name, min_member=defaults.batch_min_member(work.top) or 1)

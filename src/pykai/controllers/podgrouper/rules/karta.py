@@ -11,7 +11,7 @@ kind that no valid Karta describes, or more than one, is grouped by default.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -211,24 +211,24 @@ def _by_component(work: Workload, spec: GroupSpec, found: Structure, wanted: Obj
     )
     mappings = maps_at(wanted, "subGroups") or []
     if not mappings:
-        return replace(spec, min_member=_needed(work, found, found.root))
-    sub_groups = _placed(work, found, [_sub_group(work, found, mapping) for mapping in mappings])
+        return replace(spec, min_member=_min_member(work, found, found.root))
+    sub_groups = _with_pod(work, found, [_sub_group(work, found, mapping) for mapping in mappings])
     return replace(spec, min_member=0, min_sub_group=len(sub_groups), sub_groups=sub_groups)
 
 
 def _sub_group(work: Workload, found: Structure, mapping: Object) -> SubGroupSpec:
     component = text_at(mapping, "componentName")
-    return SubGroupSpec(component, _needed(work, found, component), topology=_topology(mapping))
+    return SubGroupSpec(component, _min_member(work, found, component), topology=_topology(mapping))
 
 
-def _needed(work: Workload, found: Structure, component: str) -> int:
+def _min_member(work: Workload, found: Structure, component: str) -> int:
     pods = scale(found, component, work.top)
     if pods <= 0:
         raise KartaError(f"component {component} must expose a replica scale definition")
     return pods
 
 
-def _placed(work: Workload, found: Structure, sub_groups: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
+def _with_pod(work: Workload, found: Structure, sub_groups: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
     own = next((sub_group for sub_group in sub_groups if owns(found, sub_group.name, work.pod)), None)
     return tuple(part.taking(work.pod_name) if part is own else part for part in sub_groups)
 
@@ -246,7 +246,7 @@ def _topology(source: Object) -> GroupTopology | None:
 
 # ------------------------------------------------------------------------------------------------ podGroups
 def _by_member(work: Workload, spec: GroupSpec, found: Structure, wanted: list[Object]) -> GroupSpec:
-    definition, member = _membership(work, found, wanted)
+    definition, member = _member_of(work, found, wanted)
     keys = [_key(work, path) for path in _key_paths(member)]
     name = "-".join(("pg", uid_of(work.top), *keys))
     if not is_subdomain(name):
@@ -256,26 +256,16 @@ def _by_member(work: Workload, spec: GroupSpec, found: Structure, wanted: list[O
     return replace(spec, name=name, min_member=max(1, pods))
 
 
-def _membership(work: Workload, found: Structure, wanted: list[Object]) -> tuple[Object, Object]:
-    for definition, member in _members(wanted):
-        if owns(found, text_at(member, "componentName"), work.pod) and _passes(work, member):
-            return definition, member
-    raise KartaError(f"pod {full_name(work.pod)} does not match any Karta pod group member definition")
-
-
-def _members(wanted: list[Object]) -> Iterator[tuple[Object, Object]]:
+def _member_of(work: Workload, found: Structure, wanted: list[Object]) -> tuple[Object, Object]:
+    """Return the first pod group definition, and its member, that matches the pod."""
     for definition in wanted:
         for member in maps_at(definition, "members") or []:
-            yield definition, member
-
-
-def _passes(work: Workload, member: Object) -> bool:
-    programs = member.get("filters") or []
-    return all(_is_true(value) for program in programs for value in values(work.jq, program, work.pod))
-
-
-def _is_true(value: Any) -> bool:
-    return value is not None and value is not False
+            if not owns(found, text_at(member, "componentName"), work.pod):
+                continue
+            results = (each for program in member.get("filters") or [] for each in values(work.jq, program, work.pod))
+            if all(each is not None and each is not False for each in results):
+                return definition, member
+    raise KartaError(f"pod {full_name(work.pod)} does not match any Karta pod group member definition")
 
 
 def _key_paths(member: Object) -> list[str]:

@@ -27,9 +27,25 @@ from pykai.objects import names
 
 
 def group_wrapped(work: Workload, group_inner: Callable[[Workload], GroupSpec]) -> GroupSpec:
-    """Return the group of the owner below the top one, or of the pod itself if there is none."""
+    """Return the group of the workload below the top owner, or of the pod itself if there is none.
+
+    Labels of the inner object take precedence, then the administrator's defaults for the kind of the wrapper, then the
+    labels of the wrapper.
+    """
     below = work.owners[:-1]
-    inner = _with_missing(_inner_object(work, below), _inherited_labels(work), annotations_of(work.top))
+    inner = _inner_object(work, below)
+    configured = default_for(work.top, kind_defaults(work))
+    defaults_ = {
+        names.PRIORITY_CLASS_LABEL: configured.priority_class,
+        names.PREEMPTIBILITY_LABEL: configured.preemptibility,
+    }
+    inherited = {**labels_of(work.top), **{key: value for key, value in defaults_.items() if value}}
+    metadata = {
+        **(inner.get("metadata") or {}),
+        "labels": {**inherited, **labels_of(inner)},
+        "annotations": {**annotations_of(work.top), **annotations_of(inner)},
+    }
+    inner = {**inner, "metadata": metadata}
     return group_inner(replace(work, top=inner, owners=(*below[:-1], inner) if below else ()))
 
 
@@ -44,31 +60,12 @@ def _inner_object(work: Workload, below: tuple[Object, ...]) -> Object:
     return found
 
 
-def _inherited_labels(work: Workload) -> dict[str, str]:
-    """Return the administrator's defaults for the wrapper's kind, then the wrapper's labels."""
-    configured = default_for(work.top, kind_defaults(work))
-    defaults = {
-        names.PRIORITY_CLASS_LABEL: configured.priority_class,
-        names.PREEMPTIBILITY_LABEL: configured.preemptibility,
-    }
-    return {**labels_of(work.top), **{key: value for key, value in defaults.items() if value}}
-
-
-def _with_missing(obj: Object, more_labels: Mapping[str, str], more_annotations: Mapping[str, str]) -> Object:
-    metadata = {
-        **(obj.get("metadata") or {}),
-        "labels": {**more_labels, **labels_of(obj)},
-        "annotations": {**more_annotations, **annotations_of(obj)},
-    }
-    return {**obj, "metadata": metadata}
-
-
 ANY_VERSION = "*"
 ONE_GROUP = "One group."
-_BATCH = "One group, or a gang of as many as annotation `kai.scheduler/batch-min-member` says."
-_INNER = "As the workload inside of it."
+_BATCH = "One group, or a gang of the minimum in annotation `kai.scheduler/batch-min-member`."
+_INNER = "Like the workload that it wraps."
 _KUBEFLOW = "A gang of all replicas, or of `spec.runPolicy.schedulingPolicy.minAvailable`."
-_RAY = "A gang of the head and the least number of workers of each worker group."
+_RAY = "A gang of the head and the minimum number of workers of each worker group."
 _GROVE = "The gangs that Grove's own PodGangs describe."
 
 
@@ -95,7 +92,7 @@ class WorkloadKind:
 
 
 def _wrapped(work: Workload) -> GroupSpec:
-    """Return the rule of kinds that wrap another workload, whose kind selects the rule."""
+    """Return the group of a wrapped workload, by the row of its kind."""
     return group_wrapped(work, lambda inner: (known(*group_version_kind(inner.top)) or DEFAULT).apply(inner))
 
 
@@ -103,14 +100,14 @@ WRAPPED: Rule = _wrapped
 """The rule of wrapper kinds."""
 
 
-def _all(rows: Iterable[WorkloadKind]) -> Mapping[tuple[str, str, str], WorkloadKind]:
+def _by_key(rows: Iterable[WorkloadKind]) -> Mapping[tuple[str, str, str], WorkloadKind]:
     return {(row.group, row.version, row.kind): row for row in rows}
 
 
 DEFAULT = WorkloadKind("*", ANY_VERSION, "*", defaults.with_batch_minimum, all_owners=True)
 KARTA = WorkloadKind("*", ANY_VERSION, "*", karta.by_karta, all_owners=True)
 
-TABLE: Mapping[tuple[str, str, str], WorkloadKind] = _all(
+TABLE: Mapping[tuple[str, str, str], WorkloadKind] = _by_key(
     (
         WorkloadKind(
             "",

@@ -56,21 +56,20 @@ def all_replicas(job: Object, field: str, mandatory: tuple[str, ...] = ()) -> in
     """Return the number of replicas of all roles, each of which must have at least one."""
     roles = map_at(job, "spec", field)
     if roles is None:
-        raise _misfit(job, f"have a {field} field")
+        raise _invalid_job(job, f"have a {field} field")
     for role in mandatory:
         if role not in roles:
-            raise _misfit(job, f"have a {role} replica spec which is required")
-    return sum(_replicas(job, field, role) for role in roles)
+            raise _invalid_job(job, f"have a {role} replica spec which is required")
+    total = 0
+    for role in roles:
+        replicas = count_at(job, "spec", field, role, "replicas") or 0
+        if replicas <= 0:
+            raise _invalid_job(job, f"allow for 0 {role} pods")
+        total += replicas
+    return total
 
 
-def _replicas(job: Object, field: str, role: str) -> int:
-    replicas = count_at(job, "spec", field, role, "replicas") or 0
-    if replicas <= 0:
-        raise _misfit(job, f"allow for 0 {role} pods")
-    return replicas
-
-
-def _misfit(job: Object, what: str) -> GroupingError:
+def _invalid_job(job: Object, what: str) -> GroupingError:
     return GroupingError(f"the type of the job {name_of(job)} doesn't {what}. Please fix the replica field")
 
 
@@ -104,73 +103,56 @@ _WORKER_TEMPLATE = ("spec", _REPLICAS, "Worker", "template")
 
 def pytorch_job(work: Workload) -> GroupSpec:
     """Return a gang of master and workers."""
-    total = _total(work)
+    total = scheduling_policy_minimum(work.top)
+    if total is None:
+        replicas = all_replicas(work.top, _REPLICAS)
+        elastic = count_at(work.top, "spec", "elasticPolicy", "minReplicas")
+        total = replicas if elastic is None else elastic
     masters = count_at(work.top, "spec", _REPLICAS, "Master", "replicas") or 0
-    sub_groups = (*_master(work, masters), *_workers(work, max(0, total - masters)))
-    return replace(defaults.group(work), min_member=total, sub_groups=sub_groups)
-
-
-def _total(work: Workload) -> int:
-    wanted = scheduling_policy_minimum(work.top)
-    if wanted is not None:
-        return wanted
-    replicas = all_replicas(work.top, _REPLICAS)
-    elastic = count_at(work.top, "spec", "elasticPolicy", "minReplicas")
-    return replicas if elastic is None else elastic
-
-
-def _master(work: Workload, masters: int) -> tuple[SubGroupSpec, ...]:
-    if masters <= 0:
-        return ()
-    sub_group = SubGroupSpec(_MASTER, masters)
-    return (sub_group.taking(work.pod_name) if _role(work) == _MASTER else sub_group,)
+    master = (_with_pod(work, SubGroupSpec(_MASTER, masters)),) if masters > 0 else ()
+    workers = _workers(work, max(0, total - masters))
+    return replace(defaults.group(work), min_member=total, sub_groups=(*master, *workers))
 
 
 def _workers(work: Workload, minimum: int) -> tuple[SubGroupSpec, ...]:
     if map_at(work.top, "spec", _REPLICAS, "Worker") is None:
         return ()
     replicas = count_at(work.top, "spec", _REPLICAS, "Worker", "replicas") or 0
-    size = _segment_size(work)
-    if size is not None and replicas > 0:
-        return _segmented(work, size, _segment_minimums(replicas, size, minimum))
-    sub_group = SubGroupSpec(_WORKER, minimum)
-    return (sub_group.taking(work.pod_name) if _role(work) == _WORKER else sub_group,)
-
-
-def _segment_size(work: Workload) -> int | None:
     template = template_annotations(work.top, *_WORKER_TEMPLATE)
     wanted = annotations_of(work.pod).get(names.SEGMENT_SIZE, template.get(names.SEGMENT_SIZE))
-    return None if wanted is None else positive(wanted, f"annotation {names.SEGMENT_SIZE}")
+    size = None if wanted is None else positive(wanted, f"annotation {names.SEGMENT_SIZE}")
+    if size is not None and replicas > 0:
+        return _segmented(work, replicas, size, minimum)
+    return (_with_pod(work, SubGroupSpec(_WORKER, minimum)),)
 
 
-def _segment_minimums(replicas: int, size: int, minimum: int) -> list[int]:
-    """Return the minimum of each segment: its size, or 0 beyond the minimum of the workers."""
-    count = checked_count(ceil_div(replicas, size))
-    needed = ceil_div(minimum, size)
-    return [min(size, replicas - index * size) if index < needed else 0 for index in range(count)]
-
-
-def _segmented(work: Workload, size: int, minimums: list[int]) -> tuple[SubGroupSpec, ...]:
+def _segmented(work: Workload, replicas: int, size: int, minimum: int) -> tuple[SubGroupSpec, ...]:
+    """Return the workers in segments; those beyond the minimum of the workers are elastic."""
+    count, needed = checked_count(ceil_div(replicas, size)), ceil_div(minimum, size)
     topology = segment_topology(work, template_annotations(work.top, *_WORKER_TEMPLATE))
     segments = [
-        SubGroupSpec(f"{_WORKER}-{index}", minimum, parent=_WORKER, topology=topology)
-        for index, minimum in enumerate(minimums)
+        SubGroupSpec(
+            f"{_WORKER}-{index}",
+            min(size, replicas - index * size) if index < needed else 0,
+            parent=_WORKER,
+            topology=topology,
+        )
+        for index in range(count)
     ]
     if _role(work) == _WORKER:
-        own = _replica_index(work) // size
-        if own >= len(segments):
-            raise GroupingError(
-                f"pod {full_name(work.pod)}: label {_INDEX} lies beyond the job's {len(segments)} segments"
-            )
+        where = f"pod {full_name(work.pod)}: label {_INDEX}"
+        index = whole(labels_of(work.pod).get(_INDEX, ""), where)
+        if index < 0:
+            raise GroupingError(f"{where}: {index} must not be negative")
+        own = index // size
+        if own >= count:
+            raise GroupingError(f"{where} lies beyond the job's {count} segments")
         segments[own] = segments[own].taking(work.pod_name)
-    return (SubGroupSpec(_WORKER, min_sub_group=len(segments)), *segments)
+    return (SubGroupSpec(_WORKER, min_sub_group=count), *segments)
 
 
-def _replica_index(work: Workload) -> int:
-    index = whole(labels_of(work.pod).get(_INDEX, ""), f"pod {full_name(work.pod)}: label {_INDEX}")
-    if index < 0:
-        raise GroupingError(f"pod {full_name(work.pod)}: label {_INDEX}: {index} must not be negative")
-    return index
+def _with_pod(work: Workload, sub_group: SubGroupSpec) -> SubGroupSpec:
+    return sub_group.taking(work.pod_name) if _role(work) == sub_group.name else sub_group
 
 
 def _role(work: Workload) -> str:

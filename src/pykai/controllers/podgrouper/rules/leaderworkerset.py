@@ -35,7 +35,7 @@ def leader_worker_set(work: Workload) -> GroupSpec:
     """Return one gang per group of the set."""
     spec = defaults.group(work)
     index = labels_of(work.pod).get(_GROUP_INDEX)
-    pods = _pods_to_start(work)
+    pods = _min_member(work)
     return replace(
         spec,
         name=spec.name if index is None else f"{spec.name}-group-{index}",
@@ -44,15 +44,14 @@ def leader_worker_set(work: Workload) -> GroupSpec:
     )
 
 
-def _pods_to_start(work: Workload) -> int:
+def _min_member(work: Workload) -> int:
     policy = text_at(work.top, "spec", "startupPolicy") or "LeaderCreated"
     if policy == "LeaderCreated":
         return _declared_size(work)
     if policy != "LeaderReady":
         raise GroupingError(f"LeaderWorkerSet {full_name(work.top)}: unknown spec.startupPolicy {policy!r}")
-    leader_waits = worker_index(work) == 0 and not text_at(work.pod, "spec", "nodeName")
-    if leader_waits:
-        return 1
+    if worker_index(work) == 0 and not text_at(work.pod, "spec", "nodeName"):
+        return 1  # workers are created once the leader is ready
     size = annotations_of(work.pod).get(_SIZE)
     return _declared_size(work) if size is None else positive(size, f"annotation {_SIZE}")
 
@@ -77,10 +76,19 @@ def sub_groups(work: Workload, pods: int) -> tuple[SubGroupSpec, ...]:
     is_leader = worker_index(work) == 0
     if size is None or not 1 < size <= pods:
         parts = [SubGroupSpec(_LEADER, 1)] + ([SubGroupSpec(_WORKERS, pods - 1)] if pods > 1 else [])
-        return _placed(work, parts, _LEADER if is_leader else _WORKERS)
-    if _policy(work) == "LeaderExcluded":
-        return _beside_leader(work, pods, size)
-    return _around_leader(work, pods, size)
+        return _with_pod(work, parts, _LEADER if is_leader else _WORKERS)
+    policy = text_at(work.top, *_TEMPLATE, "subGroupPolicy", "subGroupPolicyType") or "LeaderWorker"
+    if policy == "LeaderWorker":
+        return _leader_in_segment(work, pods, size)
+    if policy != "LeaderExcluded":
+        raise GroupingError(f"LeaderWorkerSet {full_name(work.top)}: unknown subGroupPolicyType {policy!r}")
+    if not _is_even(pods, size):
+        raise GroupingError(
+            f"LeaderWorkerSet {full_name(work.top)}: {pods - 1} workers do not divide into segments of {size}, "
+            "as policy LeaderExcluded requires"
+        )
+    parts = [SubGroupSpec(_LEADER, 1), *_segments(work, pods, size)]
+    return _with_pod(work, parts, _segment_of(work, pods, size) or _LEADER)
 
 
 def _segment_size(work: Workload) -> int | None:
@@ -94,24 +102,7 @@ def _segment_size(work: Workload) -> int | None:
     return size
 
 
-def _policy(work: Workload) -> str:
-    policy = text_at(work.top, *_TEMPLATE, "subGroupPolicy", "subGroupPolicyType") or "LeaderWorker"
-    if policy not in {"LeaderWorker", "LeaderExcluded"}:
-        raise GroupingError(f"LeaderWorkerSet {full_name(work.top)}: unknown subGroupPolicyType {policy!r}")
-    return policy
-
-
-def _beside_leader(work: Workload, pods: int, size: int) -> tuple[SubGroupSpec, ...]:
-    if not _is_even(pods, size):
-        raise GroupingError(
-            f"LeaderWorkerSet {full_name(work.top)}: {pods - 1} workers do not divide into segments of {size}, "
-            "as policy LeaderExcluded requires"
-        )
-    parts = [SubGroupSpec(_LEADER, 1), *_segments(work, pods, size)]
-    return _placed(work, parts, _segment_of(work, pods, size) or _LEADER)
-
-
-def _around_leader(work: Workload, pods: int, size: int) -> tuple[SubGroupSpec, ...]:
+def _leader_in_segment(work: Workload, pods: int, size: int) -> tuple[SubGroupSpec, ...]:
     first, *others = _segments(work, pods, size)
     workers = first.min_member if _is_even(pods, size) else first.min_member - 1
     parts = [
@@ -121,7 +112,7 @@ def _around_leader(work: Workload, pods: int, size: int) -> tuple[SubGroupSpec, 
         SubGroupSpec(_WORKERS, workers, parent=first.name),
     ]
     own = _segment_of(work, pods, size) or _LEADER
-    return _placed(work, parts, _WORKERS if own == first.name else own)
+    return _with_pod(work, parts, _WORKERS if own == first.name else own)
 
 
 def _segments(work: Workload, pods: int, size: int) -> list[SubGroupSpec]:
@@ -147,5 +138,5 @@ def _is_even(pods: int, size: int) -> bool:
     return (pods - 1) % size == 0
 
 
-def _placed(work: Workload, parts: list[SubGroupSpec], own: str) -> tuple[SubGroupSpec, ...]:
+def _with_pod(work: Workload, parts: list[SubGroupSpec], own: str) -> tuple[SubGroupSpec, ...]:
     return tuple(part.taking(work.pod_name) if part.name == own else part for part in parts)

@@ -107,7 +107,7 @@ def _by_scheduling_group(work: Workload) -> GroupSpec:
         name = f"{namespace_of(work.pod)}/{text_at(work.pod, 'spec', 'schedulingGroup', 'podGroupName')}"
         raise GroupingError(f"PodGroup {name} of pod {full_name(work.pod)} does not exist in scheduling.k8s.io")
     root = _root(work, group)
-    spec = defaults.group(_labelled(work, root))
+    spec = defaults.group(_with_labels(work, root))
     spec = replace(
         spec,
         name=name_of(root),
@@ -170,7 +170,7 @@ def _by_workload(work: Workload) -> GroupSpec:
     if found is None:
         raise GroupingError(f"Workload {namespace_of(work.pod)}/{name} of pod {full_name(work.pod)} does not exist")
     policy = _policy(found, group)
-    spec = defaults.group(_labelled(work, found))
+    spec = defaults.group(_with_labels(work, found))
     return replace(
         spec,
         name="-".join(filter(None, (name, group, key))),
@@ -197,7 +197,7 @@ def _min_count(workload: Object, group: str, policy: Object) -> int:
     return count
 
 
-def _labelled(work: Workload, workload: Object) -> Workload:
+def _with_labels(work: Workload, workload: Object) -> Workload:
     """Return the same pod with a top owner whose labels the Workload's labels override."""
     metadata = {**(work.top.get("metadata") or {}), "labels": {**labels_of(work.top), **labels_of(workload)}}
     top = {**work.top, "metadata": metadata}

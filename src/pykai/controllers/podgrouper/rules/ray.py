@@ -68,7 +68,7 @@ def _gang(work: Workload, ray_cluster: Object) -> GroupSpec:
         spec,
         min_member=sum(group.min_member for group in sub_groups),
         priority_class=labels_of(work.top).get(_PRIORITY_LABEL) or spec.priority_class,
-        sub_groups=() if _is_flat(work, spec.name) else tuple(_placed(work, group) for group in sub_groups),
+        sub_groups=() if _is_flat(work, spec.name) else tuple(_with_pod(work, group) for group in sub_groups),
     )
 
 
@@ -78,7 +78,7 @@ def _is_flat(work: Workload, group: str) -> bool:
     return existing is not None and not maps_at(existing, "spec", "subGroups")
 
 
-def _placed(work: Workload, group: SubGroupSpec) -> SubGroupSpec:
+def _with_pod(work: Workload, group: SubGroupSpec) -> SubGroupSpec:
     return group.taking(work.pod_name) if labels_of(work.pod).get(_GROUP_LABEL) == group.name else group
 
 
