@@ -106,7 +106,7 @@ async def _left(api: MemoryApi, done: Round) -> Round:
 async def _played(api: MemoryApi, plan: FaultPlan, pods: int, away: float) -> Round:
     cpu = _cpu()
     await asyncio.gather(*(api.create(POD, pod(number), SPACE) for number in range(pods)))
-    plan.out_until = asyncio.get_running_loop().time() + away
+    plan.outage_until = asyncio.get_running_loop().time() + away
     api.compact()
     api.disconnect()
     ran = await _when(api, "Running", pods)

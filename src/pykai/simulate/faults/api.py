@@ -62,7 +62,7 @@ class FaultPlan:
     def __init__(self, seed: int, time: Callable[[], float], left_out: Collection[str] = ()) -> None:
         self.active = True
         self.happened: list[Fault] = []
-        self.out_until = 0.0
+        self.outage_until = 0.0
         """The end of the outage: until then the API server serves no component."""
         self._seed = seed
         self._time = time
@@ -70,8 +70,8 @@ class FaultPlan:
         self._counts: Counter[str] = Counter()
 
     @property
-    def is_out(self) -> bool:
-        return self._time() < self.out_until
+    def is_down(self) -> bool:
+        return self._time() < self.outage_until
 
     def draw(self, where: str, rates: Rates) -> tuple[str, Random] | None:
         """Return the kind of fault that occurs at this point and a generator for its details; None without a fault."""
@@ -79,11 +79,14 @@ class FaultPlan:
             return None
         self._counts[where] += 1
         point = f"{where} #{self._counts[where]}"
-        left = self._drawn(point)
+        left = self._uniform(point)
         for kind, rate in rates:
             left -= rate
             if left < 0.0:
-                return (kind, self._happen(kind, point)) if point not in self._left_out else None
+                if point in self._left_out:
+                    return None
+                self.note(kind, point)
+                return kind, Random(f"{self._seed}/{point}")
         return None
 
     def event(self, kind: str, point: str) -> Random | None:
@@ -98,11 +101,7 @@ class FaultPlan:
         """Return the number of faults by kind."""
         return Counter(fault.kind for fault in self.happened)
 
-    def _happen(self, kind: str, point: str) -> Random:
-        self.note(kind, point)
-        return Random(f"{self._seed}/{point}")
-
-    def _drawn(self, point: str) -> float:
+    def _uniform(self, point: str) -> float:
         digest = blake2b(f"{self._seed}/{point}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") / _SCALE
 
@@ -116,7 +115,7 @@ BEFORE: dict[str, Callable[[], ApiError]] = {
     "503 before the write": lambda: Unavailable("the server is not available"),
     "504 before the write": lambda: Timeout("the request was not answered in time"),
 }
-LOST, SLOW = "answer lost after the write", "slow write"
+RESPONSE_LOST, SLOW = "answer lost after the write", "slow write"
 KILLED_BEFORE, KILLED_WITHIN, KILLED_AFTER = (
     "killed before a write",
     "killed with a write in flight",
@@ -124,7 +123,7 @@ KILLED_BEFORE, KILLED_WITHIN, KILLED_AFTER = (
 )
 WRITES: Rates = (
     *((kind, 0.008) for kind in BEFORE if not kind.startswith(("403", "409"))),
-    (LOST, 0.03),
+    (RESPONSE_LOST, 0.03),
     (SLOW, 0.03),
     (KILLED_BEFORE, 0.0015),
     (KILLED_WITHIN, 0.0015),
@@ -153,7 +152,7 @@ class FaultyApi:
         self._plan = plan
         self._process = process
         self._on_kill = on_kill
-        self._flying: set[asyncio.Task[object]] = set()
+        self._in_flight: set[asyncio.Task[object]] = set()
 
     # -------------------------------------------------------------------------------------------------------- calls
     async def get(self, ref: Ref, into: type[T]) -> T:
@@ -236,25 +235,25 @@ class FaultyApi:
         self._check_alive()
         drawn = self._plan.draw(f"{self._process}: {what}", rates)
         if drawn is None:
-            return await self._made(what, write)
+            return await self._send(what, write)
         kind, chance = drawn
         if kind in BEFORE:
             raise BEFORE[kind]()
         if kind == SLOW:
             return await self._slow(what, write, chance)
         if kind == KILLED_BEFORE:
-            self._die()
+            self._kill()
         if kind == KILLED_WITHIN:
-            self._fly(self._later(what, write, chance.uniform(0.01, LONGEST_FLIGHT)))
-            self._die()
-        answer = await self._made(what, write)
+            self._start(self._send_after(what, write, chance.uniform(0.01, LONGEST_FLIGHT)))
+            self._kill()
+        answer = await self._send(what, write)
         if kind == KILLED_AFTER:
-            self._die()
-        if kind == LOST:
+            self._kill()
+        if kind == RESPONSE_LOST:
             raise Timeout("the answer was lost")
         return answer
 
-    async def _made(self, what: str, write: Callable[[], Awaitable[T]]) -> T:
+    async def _send(self, what: str, write: Callable[[], Awaitable[T]]) -> T:
         answer = await write()
         self.writes[what.split()[1]] += 1
         return answer
@@ -263,34 +262,34 @@ class FaultyApi:
         """Delay the write or its response; the write reaches the server even if the caller gives up."""
         before, after = chance.choice(((1.0, 0.0), (0.0, 1.0), (0.5, 0.5)))
         seconds = chance.uniform(0.05, LONGEST_SLOW)
-        sent = self._fly(self._later(what, write, seconds * before))
+        sent = self._start(self._send_after(what, write, seconds * before))
         answer = await asyncio.shield(sent)
         await asyncio.sleep(seconds * after)
         return answer
 
-    async def _later(self, what: str, write: Callable[[], Awaitable[T]], seconds: float) -> T:
+    async def _send_after(self, what: str, write: Callable[[], Awaitable[T]], seconds: float) -> T:
         await asyncio.sleep(seconds)
-        return await self._made(what, write)
+        return await self._send(what, write)
 
-    def _fly(self, sent: Awaitable[T]) -> asyncio.Task[T]:
+    def _start(self, sent: Awaitable[T]) -> asyncio.Task[T]:
         task: asyncio.Task[T] = asyncio.ensure_future(sent)
-        self._flying.add(task)
-        task.add_done_callback(self._landed)
+        self._in_flight.add(task)
+        task.add_done_callback(self._completed)
         return task
 
-    def _landed(self, task: asyncio.Task[T]) -> None:
-        self._flying.discard(task)
+    def _completed(self, task: asyncio.Task[T]) -> None:
+        self._in_flight.discard(task)
         if not task.cancelled():
             task.exception()
 
-    def _die(self) -> None:
+    def _kill(self) -> None:
         """Kill this process: none of its later requests reaches the server."""
         self.dead = True
         self._on_kill()
         self._check_alive()
 
     def _check_alive(self) -> None:
-        if self.dead or self._plan.is_out:
+        if self.dead or self._plan.is_down:
             raise Unavailable("the connection is closed" if self.dead else "the server is down")
 
 

@@ -34,7 +34,7 @@ ROUNDING = 0.01
 """GPU fractions of memory requests are rounded up to hundredths."""
 GRACE_SECONDS = 60.0
 """The staleness that components are allowed: they may count nodes and pods deleted less than this long ago."""
-BY_USER = "a user said so"
+FAILED_BY_USER = "marked as failed by a user"
 """The status reason of a BindRequest that a user, not the binder, marks as failed."""
 REPLICAS_BY_USER = 3
 """The replicas to which users scale operator-managed Deployments; no Config of a history requests it."""
@@ -53,10 +53,10 @@ DEPLOYED = frozenset(
 GROUPED_SECONDS = 60.0
 """The latest that a bound pod names its PodGroup: in one process with the scheduler, it is written after the bind."""
 COUNTED = ("cpu", "memory", names.NVIDIA_GPU)
-_SEEN_SECONDS = 0.1
+_WATCH_DELAY_SECONDS = 0.1
 """The delay after which every watch has delivered earlier writes."""
-_OVER = ("Succeeded", "Failed")
-_ASIDE = (names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
+_FINISHED = ("Succeeded", "Failed")
+_SYSTEM_NAMESPACES = (names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
 
 
 @dataclass(frozen=True)
@@ -88,20 +88,20 @@ class Cluster:
     """GPUs of a NUMA zone: the most that a pod can use on nodes with policy single-numa-node."""
 
     @property
-    def living(self) -> list[Object]:
-        return [pod for pod in self.pods if lives(pod)]
+    def active(self) -> list[Object]:
+        return [pod for pod in self.pods if is_active(pod)]
 
     @property
     def members(self) -> dict[str, list[Object]]:
         """Active pods by `namespace/name` of their PodGroup."""
         found: defaultdict[str, list[Object]] = defaultdict(list)
-        for pod in self.living:
+        for pod in self.active:
             if group := group_of(pod):
                 found[group].append(pod)
         return dict(found)
 
 
-async def look(api: Api) -> Cluster:
+async def read_cluster(api: Api) -> Cluster:
     """Read the current state of the cluster."""
 
     async def every(resource: Resource) -> list[Object]:
@@ -143,11 +143,11 @@ class RunningChecks:
         self._claims = self._watches.of(RESOURCE_CLAIM, Object)
         self._requests = self._watches.of(BIND_REQUEST, Object)
         self._config_maps = self._watches.of(CONFIG_MAP, Object)
-        self._lost: dict[str, float] = {}
+        self._deleted_nodes: dict[str, float] = {}
         """Node -> time of its deletion."""
         self._members: defaultdict[str, dict[str, float]] = defaultdict(dict)
         """PodGroup -> uids of its pods -> when each was last seen."""
-        self._least: defaultdict[str, dict[int, float]] = defaultdict(dict)
+        self._minimums: defaultdict[str, dict[int, float]] = defaultdict(dict)
         """PodGroup -> minMember -> the end of its validity; infinity for the current value."""
 
     async def run(self) -> None:
@@ -162,28 +162,36 @@ class RunningChecks:
     def _request_changed(self, change: Change[Object]) -> None:
         """Check that the binder marks a BindRequest as failed only after rolling back the attempt."""
         status = change.object.get("status") or {}
-        if change.type is EventType.MODIFIED and status.get("phase") == "Failed" and status.get("reason") != BY_USER:
+        if (
+            change.type is EventType.MODIFIED
+            and status.get("phase") == "Failed"
+            and status.get("reason") != FAILED_BY_USER
+        ):
             key = change.key[0], change.object["spec"].get("podName") or ""
-            asyncio.get_running_loop().call_later(_SEEN_SECONDS, self._check_undone, key)
+            asyncio.get_running_loop().call_later(_WATCH_DELAY_SECONDS, self._check_undone, key)
 
     def _check_undone(self, key: tuple[str, str]) -> None:
         pod = self._pods.get(key[1], key[0])
         requests = [each for _, each in self._requests.items() if each["spec"].get("podName") == key[1]]
-        if pod is None or not lives(pod) or pod["spec"].get("nodeName") or any(map(_is_open, requests)):
+        if pod is None or not is_active(pod) or pod["spec"].get("nodeName") or any(map(_is_open, requests)):
             return
         uid = pod["metadata"]["uid"]
         left = ["the label of a device"] if device_groups(pod) else []
-        left += [f"ConfigMap {name}" for (_, name), each in self._config_maps.items() if uid in _uids(each, "metadata")]
-        left += [f"ResourceClaim {name}" for (_, name), each in self._claims.items() if uid in _uids(each, "status")]
+        left += [
+            f"ConfigMap {name}" for (_, name), each in self._config_maps.items() if uid in _user_uids(each, "metadata")
+        ]
+        left += [
+            f"ResourceClaim {name}" for (_, name), each in self._claims.items() if uid in _user_uids(each, "status")
+        ]
         if left:
             self._report("bind not undone", f"{title_of(pod)} was not bound, and has {left[0]} of the attempt")
 
     def _node_changed(self, change: Change[Object]) -> None:
         if change.type is EventType.DELETED:
-            self._lost[change.key[1]] = wall()
+            self._deleted_nodes[change.key[1]] = wall()
 
     def _group_changed(self, change: Change[Object]) -> None:
-        least = self._least["/".join(change.key)]
+        least = self._minimums["/".join(change.key)]
         for minimum, until in least.items():
             least[minimum] = min(until, wall())
         if change.type is not EventType.DELETED:
@@ -200,18 +208,22 @@ class RunningChecks:
         if same and before and node != before:
             self._report("bound twice", f"{title} was bound to {before} and to {node}")
         status = pod.get("status") or {}
-        if str(status.get("reason", "")).startswith("OutOf") and node not in self._lost and lives(change.old or pod):
+        if (
+            str(status.get("reason", "")).startswith("OutOf")
+            and node not in self._deleted_nodes
+            and is_active(change.old or pod)
+        ):
             self._report("refused by a kubelet", f"{title} on {node}: {status.get('message')}")
         if node and not (before and same):
             self._bound(change, title, node)
 
     def _bound(self, change: Change[Object], title: str, node: str) -> None:
         pod = change.object
-        gone_for = wall() - self._lost.get(node, float("-inf"))
+        gone_for = wall() - self._deleted_nodes.get(node, float("-inf"))
         if self._nodes.get(node) is None and gone_for > GRACE_SECONDS:
             self._report("bound to a missing node", f"{title} was bound to {node}")
         self._check_devices()
-        if pod["metadata"]["namespace"] not in _ASIDE:
+        if pod["metadata"]["namespace"] not in _SYSTEM_NAMESPACES:
             asyncio.get_running_loop().call_later(GROUPED_SECONDS, self._check_minimum, change.key, title, wall())
 
     def _check_minimum(self, key: tuple[str, str], title: str, bound_at: float) -> None:
@@ -221,7 +233,7 @@ class RunningChecks:
         since = bound_at - GRACE_SECONDS
         known = {uid for uid, seen in self._members[group].items() if seen >= since}
         known |= {each["metadata"]["uid"] for _, each in self._pods.items() if group_of(each) == group}
-        minima = [low for low, until in self._least[group].items() if until >= since]
+        minima = [low for low, until in self._minimums[group].items() if until >= since]
         if group and minima and len(known) < min(minima):
             self._report("bound below the minimum", f"{title} of a gang of {min(minima)} with {len(known)} pods")
 
@@ -230,9 +242,9 @@ class RunningChecks:
         shares: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         for _, pod in self._pods.items():
             node = pod["spec"].get("nodeName")
-            if node and lives(pod) and pod["metadata"]["namespace"] not in _ASIDE:
+            if node and is_active(pod) and pod["metadata"]["namespace"] not in _SYSTEM_NAMESPACES:
                 for group in device_groups(pod):
-                    shares[node, group].append(portion(pod, self._nodes.get(node)))
+                    shares[node, group].append(gpu_fraction(pod, self._nodes.get(node)))
         for (node, group), portions in shares.items():
             if sum(portions) > 1.0 + ROUNDING * len(portions):
                 self._report("device above 1.0", f"{group} of {node} is shared out to {sum(portions):g}")
@@ -250,10 +262,10 @@ class RunningChecks:
 
 
 # -------------------------------------------------------------------------------------------------------------- at rest
-Found = Iterable[tuple[str, str]]
+Violations = Iterable[tuple[str, str]]
 
 
-def at_rest(cluster: Cluster) -> Found:
+def at_rest(cluster: Cluster) -> Violations:
     """Yield (check, text) for each violation of the invariants that hold at rest."""
     for check in (_gangs, _requests, _reservations, _labels, _config_maps, _claims, _statuses, _waiting):
         yield from check(cluster)
@@ -261,7 +273,7 @@ def at_rest(cluster: Cluster) -> Found:
         yield from check(cluster)
 
 
-def _gangs(cluster: Cluster) -> Found:
+def _gangs(cluster: Cluster) -> Violations:
     """Each gang, and each of its sub-groups, has at least its minimum of bound pods, or none."""
     for group in cluster.groups:
         spec = group["spec"]
@@ -280,7 +292,7 @@ def _gangs(cluster: Cluster) -> Found:
                 )
 
 
-def _requests(cluster: Cluster) -> Found:
+def _requests(cluster: Cluster) -> Violations:
     """Every BindRequest has completed and its pod exists."""
     pods = {title_of(pod): pod for pod in cluster.pods}
     for request in cluster.requests:
@@ -290,16 +302,16 @@ def _requests(cluster: Cluster) -> Found:
             yield "BindRequest left over", f"{title_of(request)} ({phase or 'Pending'})"
 
 
-def _reservations(cluster: Cluster) -> Found:
+def _reservations(cluster: Cluster) -> Violations:
     """Every shared GPU has exactly one reservation pod on its node, and every reservation pod has a shared GPU."""
     shared = {
         (pod["spec"]["nodeName"], group): title_of(pod)
-        for pod in cluster.living
-        if pod["spec"].get("nodeName") and pod["metadata"]["namespace"] not in _ASIDE
+        for pod in cluster.active
+        if pod["spec"].get("nodeName") and pod["metadata"]["namespace"] not in _SYSTEM_NAMESPACES
         for group in device_groups(pod)
     }
     reserved: dict[tuple[str, str], str] = {}
-    for pod in cluster.living:
+    for pod in cluster.active:
         if pod["metadata"]["namespace"] == names.RESERVATION_NAMESPACE:
             at = (pod["spec"]["nodeName"], (pod["metadata"].get("labels") or {}).get(names.GPU_GROUP_LABEL, ""))
             if at not in shared:
@@ -312,14 +324,14 @@ def _reservations(cluster: Cluster) -> Found:
             yield "shared device without reservation", f"{pod_title} on {at[0]}"
 
 
-def _labels(cluster: Cluster) -> Found:
+def _labels(cluster: Cluster) -> Violations:
     """No pending pod has a GPU group label."""
-    for pod in cluster.living:
+    for pod in cluster.active:
         if device_groups(pod) and not pod["spec"].get("nodeName"):
             yield "label left over", f"{title_of(pod)} waits, and has the label of a device"
 
 
-def _config_maps(cluster: Cluster) -> Found:
+def _config_maps(cluster: Cluster) -> Violations:
     """Every ConfigMap of the binder belongs to a bound pod."""
     bound = {pod["metadata"]["uid"] for pod in cluster.pods if pod["spec"].get("nodeName")}
     for config_map in cluster.config_maps:
@@ -330,9 +342,9 @@ def _config_maps(cluster: Cluster) -> Found:
             yield "config map left over", title_of(config_map)
 
 
-def _claims(cluster: Cluster) -> Found:
+def _claims(cluster: Cluster) -> Violations:
     """ResourceClaims are allocated to, and reserved for, exactly the bound pods that use them."""
-    bound = {pod["metadata"]["uid"] for pod in cluster.living if pod["spec"].get("nodeName")}
+    bound = {pod["metadata"]["uid"] for pod in cluster.active if pod["spec"].get("nodeName")}
     for claim in cluster.claims:
         status = claim.get("status") or {}
         users = {user["uid"] for user in status.get("reservedFor") or ()}
@@ -340,7 +352,7 @@ def _claims(cluster: Cluster) -> Found:
             yield "claim left over", f"{title_of(claim)} is allocated, and no bound pod uses it"
     wanting = {
         (pod["metadata"]["namespace"], each["resourceClaimName"]): pod
-        for pod in cluster.living
+        for pod in cluster.active
         if pod["spec"].get("nodeName")
         for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
     }
@@ -355,16 +367,16 @@ def _claims(cluster: Cluster) -> Found:
             yield "claim not reserved", f"{title_of(pod)} is bound, and its claim {key[1]} is not reserved for it"
 
 
-def _statuses(cluster: Cluster) -> Found:
+def _statuses(cluster: Cluster) -> Violations:
     """The status of PodGroups and Queues equals the sums over their pods."""
     by_queue: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for group in cluster.groups:
         held: Counter[str] = Counter()
         for pod in cluster.members.get(title_of(group), []):
             if pod["spec"].get("nodeName"):
-                held.update(_held(pod, cluster.nodes))
-        said = ((group.get("status") or {}).get("resourcesStatus") or {}).get("allocated") or {}
-        yield from _differences("PodGroup", title_of(group), said, held)
+                held.update(_allocated(pod, cluster.nodes))
+        stated = ((group.get("status") or {}).get("resourcesStatus") or {}).get("allocated") or {}
+        yield from _compare("PodGroup", title_of(group), stated, held)
         by_queue[group["spec"].get("queue", "")].update(held)
     parents = {queue["metadata"]["name"]: queue["spec"].get("parentQueue") or "" for queue in cluster.queues}
     totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -375,17 +387,17 @@ def _statuses(cluster: Cluster) -> Found:
             above = parents.get(above, "")
     for queue in cluster.queues:
         name = queue["metadata"]["name"]
-        yield from _differences("Queue", name, (queue.get("status") or {}).get("allocated") or {}, totals[name])
+        yield from _compare("Queue", name, (queue.get("status") or {}).get("allocated") or {}, totals[name])
 
 
-def _differences(kind: str, title: str, said: Mapping[str, object], held: Counter[str]) -> Found:
+def _compare(kind: str, title: str, stated: Mapping[str, object], held: Counter[str]) -> Violations:
     for resource in COUNTED:
-        stated = amount(str(said.get(resource, 0)))
-        if abs(stated - held[resource]) > ROUNDING * max(1.0, abs(held[resource])):
-            yield "stale status", f"{kind} {title} says {stated:g} {resource}, its pods hold {held[resource]:g}"
+        value = amount(str(stated.get(resource, 0)))
+        if abs(value - held[resource]) > ROUNDING * max(1.0, abs(held[resource])):
+            yield "stale status", f"{kind} {title} says {value:g} {resource}, its pods hold {held[resource]:g}"
 
 
-def _waiting(cluster: Cluster) -> Found:
+def _waiting(cluster: Cluster) -> Violations:
     """No simple pod (single, whole GPUs, no constraints) without a queue limit is pending although a node has room."""
     free: dict[str, float] = {}
     for name, node in cluster.nodes.items():
@@ -393,7 +405,7 @@ def _waiting(cluster: Cluster) -> Found:
             free[name] = amount((node["status"].get("allocatable") or {}).get(names.NVIDIA_GPU, 0))
     for pod in cluster.pods:
         node = pod["spec"].get("nodeName")
-        if node in free and (pod.get("status") or {}).get("phase") not in _OVER:
+        if node in free and (pod.get("status") or {}).get("phase") not in _FINISHED:
             free[node] -= _requested(pod, names.NVIDIA_GPU)
     queues = {queue["metadata"]["name"]: queue for queue in cluster.queues}
     for group in cluster.groups:
@@ -434,17 +446,17 @@ def _is_limited(group: Object, queues: Mapping[str, Object]) -> bool:
     return group["spec"].get("queue") in {queue["spec"].get("parentQueue") for queue in queues.values()}
 
 
-def _scaling(cluster: Cluster) -> Found:
+def _scaling(cluster: Cluster) -> Violations:
     """Every scaling pod represents a pending pod."""
-    waiting = {title_of(pod) for pod in cluster.living if not pod["spec"].get("nodeName")}
-    for pod in cluster.living:
+    waiting = {title_of(pod) for pod in cluster.active if not pod["spec"].get("nodeName")}
+    for pod in cluster.active:
         notes = {**(pod["metadata"].get("annotations") or {}), **(pod["metadata"].get("labels") or {})}
         about = f"{notes.get(names.SCALED_POD_NAMESPACE)}/{notes.get(names.SCALED_POD_NAME)}"
         if pod["metadata"]["namespace"] == names.SCALING_NAMESPACE and about not in waiting:
             yield "scaling pod left over", f"{title_of(pod)} for {about}"
 
 
-def _installation(cluster: Cluster) -> Found:
+def _installation(cluster: Cluster) -> Violations:
     """Everything in the Config is deployed as configured, and its status is that of the newest generation."""
     for config in cluster.configs:
         found = {one["metadata"]["name"]: one["spec"] for one in cluster.deployments}
@@ -460,16 +472,16 @@ def _installation(cluster: Cluster) -> Found:
 
 
 # ---------------------------------------------------------------------------------------------------------------- facts
-def lives(pod: Object) -> bool:
+def is_active(pod: Object) -> bool:
     """Whether a pod is active: neither finished nor terminating."""
-    return (pod.get("status") or {}).get("phase") not in _OVER and "deletionTimestamp" not in pod["metadata"]
+    return (pod.get("status") or {}).get("phase") not in _FINISHED and "deletionTimestamp" not in pod["metadata"]
 
 
 def _is_open(request: Object) -> bool:
     return (request.get("status") or {}).get("phase") != "Failed"
 
 
-def _uids(obj: Object, part: str) -> set[str]:
+def _user_uids(obj: Object, part: str) -> set[str]:
     """Return the uids of the owners of an object (`metadata`), or of the consumers of a claim (`status`)."""
     found = (obj.get(part) or {}).get("ownerReferences" if part == "metadata" else "reservedFor") or ()
     return {each["uid"] for each in found}
@@ -491,7 +503,7 @@ def device_groups(pod: Object) -> set[str]:
     return {value for key, value in labels.items() if key.startswith(names.GPU_GROUP_LABEL)}
 
 
-def portion(pod: Object, node: Object | None) -> float:
+def gpu_fraction(pod: Object, node: Object | None) -> float:
     """Return the GPU fraction of a pod; 0 for a pod without one."""
     notes = pod["metadata"].get("annotations") or {}
     if names.GPU_FRACTION in notes:
@@ -505,8 +517,8 @@ def _requested(pod: Object, resource: str) -> float:
     return float(sum(amount(row.get(resource, 0)) for row in rows))
 
 
-def _held(pod: Object, nodes: Mapping[str, Object]) -> dict[str, float]:
+def _allocated(pod: Object, nodes: Mapping[str, Object]) -> dict[str, float]:
     found = {resource: _requested(pod, resource) for resource in COUNTED}
     devices = float((pod["metadata"].get("annotations") or {}).get(names.GPU_FRACTION_DEVICES, 1))
-    found[names.NVIDIA_GPU] += devices * portion(pod, nodes.get(pod["spec"]["nodeName"]))
+    found[names.NVIDIA_GPU] += devices * gpu_fraction(pod, nodes.get(pod["spec"]["nodeName"]))
     return found

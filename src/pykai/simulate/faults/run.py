@@ -19,7 +19,7 @@ from pykai.kube.resources import EVENT, LEASE, NODE_TOPOLOGY, POD
 from pykai.objects import names
 from pykai.simulate.cluster import BrokenError, Hooks, Product, Setting, Simulation
 from pykai.simulate.faults.api import Fault, FaultPlan, FaultyApi
-from pykai.simulate.faults.invariants import RunningChecks, Violation, at_rest, look
+from pykai.simulate.faults.invariants import RunningChecks, Violation, at_rest, read_cluster
 from pykai.simulate.faults.users import LONGEST_ABSENCE, Users
 from pykai.simulate.faults.worlds import ALONE, APART, REPLICAS, World, world
 from pykai.simulate.history import HistoryEvent
@@ -34,7 +34,7 @@ RESTART_SECONDS = 1.0
 JUMPS = (("clock jumped", 0.02),)
 LARGEST_JUMP = 120.0
 _STEP = 10.0
-_UNCOUNTED = (LEASE.plural, EVENT.plural)
+_NOT_COUNTED = (LEASE.plural, EVENT.plural)
 """Resources whose writes do not count as changes: leases are renewed and events recorded at rest, too."""
 
 
@@ -131,7 +131,7 @@ class ChangeLog:
         record = entry.after or entry.before
         assert record is not None
         self._digest.update(entry.after.raw if entry.after else b"gone " + record.uid.encode())
-        if entry.resource.plural not in _UNCOUNTED:
+        if entry.resource.plural not in _NOT_COUNTED:
             self.count += 1
             verb = "changed" if entry.before and entry.after else "made" if entry.after else "deleted"
             self.recent.append(f"{entry.resource.kind} {'/'.join(filter(None, record.key))} {verb}")
@@ -155,7 +155,7 @@ class _Process:
             self._api.dead = True
         self._killed.set()
 
-    async def kept_running(self) -> None:
+    async def run(self) -> None:
         """Run the process, and restart it whenever it is killed or exits."""
         SKEW.set(self.skew)
         while True:
@@ -223,12 +223,12 @@ class FaultyProduct:
         server = cast(MemoryApi, api)
         changes = ChangeLog(server)
         self.plan = FaultPlan(self._seed, self._time, self._left_out)
-        processes = [self._process(name, identity, api, hooks) for name, identity in self._names()]
-        tasks = [asyncio.create_task(process.kept_running()) for process in processes]
+        processes = [self._process(name, identity, api, hooks) for name, identity in self._identities()]
+        tasks = [asyncio.create_task(process.run()) for process in processes]
         tasks.append(asyncio.create_task(RunningChecks(api, self.report).run()))
-        tasks.append(asyncio.create_task(self._jumping_clocks(processes)))
+        tasks.append(asyncio.create_task(self._shift_clocks(processes)))
         if self._world.scaling:
-            tasks.append(asyncio.create_task(_scaled_up(api)))
+            tasks.append(asyncio.create_task(_simulate_autoscaler(api)))
         users = asyncio.create_task(Users(server, self.plan, self._seed, FAULTY_SECONDS).run())
         try:
             await asyncio.sleep(FAULTY_SECONDS)
@@ -236,8 +236,8 @@ class FaultyProduct:
             self.plan.active = False
             for process in processes:
                 process.skew.seconds = 0.0
-            if await self._comes_to_rest(changes):
-                await self._judged(server, changes, processes)
+            if await self._await_rest(changes):
+                await self._check_at_rest(server, changes, processes)
             self.fingerprint = changes.fingerprint
             ready.set()
         finally:
@@ -245,7 +245,7 @@ class FaultyProduct:
                 task.cancel()
             await asyncio.gather(*tasks, users, return_exceptions=True)
 
-    def _names(self) -> list[tuple[str, str]]:
+    def _identities(self) -> list[tuple[str, str]]:
         """Return the name and the identity in leader election (empty: none) of each process."""
         names_ = self._product.components if self._world.layout == APART else ("all", *self._product.beside)
         replicas = ("-a", "-b") if self._world.layout == REPLICAS else ("",)
@@ -260,7 +260,7 @@ class FaultyProduct:
             lambda process: FaultyApi(api, plan, process.name, process.kill),
         )
 
-    async def _jumping_clocks(self, processes: Sequence[_Process]) -> None:
+    async def _shift_clocks(self, processes: Sequence[_Process]) -> None:
         """Occasionally shift the wall clock of a process, or reset it."""
         assert self.plan is not None
         while self.plan.active:
@@ -270,7 +270,7 @@ class FaultyProduct:
                     process.skew.seconds = drawn[1].choice((0.0, drawn[1].uniform(-LARGEST_JUMP, LARGEST_JUMP)))
 
     # ---------------------------------------------------------------------------------------------------------- rest
-    async def _comes_to_rest(self, changes: ChangeLog) -> bool:
+    async def _await_rest(self, changes: ChangeLog) -> bool:
         """Wait until only leases and events change; report a violation at the time limit."""
         quiet_since, last = self._time(), changes.count
         until = self._time() + REST_SECONDS
@@ -283,9 +283,9 @@ class FaultyProduct:
                 quiet_since, last = self._time(), now
         return True
 
-    async def _judged(self, server: MemoryApi, changes: ChangeLog, processes: Sequence[_Process]) -> None:
+    async def _check_at_rest(self, server: MemoryApi, changes: ChangeLog, processes: Sequence[_Process]) -> None:
         """Check the invariants at rest, then that a restart of all processes changes nothing."""
-        for check, text in at_rest(await look(server)):
+        for check, text in at_rest(await read_cluster(server)):
             self.report(check, text)
         before = changes.count
         changes.recent.clear()
@@ -296,7 +296,7 @@ class FaultyProduct:
             self.report("a restart changed something", "; ".join(changes.recent))
 
 
-async def _scaled_up(api: Api) -> None:
+async def _simulate_autoscaler(api: Api) -> None:
     """Stand in for cluster autoscaler and default scheduler: mark every scaling pod as scheduled after a while."""
     while True:
         await asyncio.sleep(_STEP)

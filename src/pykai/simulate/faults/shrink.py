@@ -12,7 +12,7 @@ from pykai.simulate.faults.run import Outcome, Reduction
 from pykai.simulate.faults.worlds import world
 
 MOST_RUNS = 150
-_TOLD = ("Requested", "Scheduled", "Started", "Evicted", "Gone", "Finished", "Failed", "Deleted")
+_SHOWN = ("Requested", "Scheduled", "Started", "Evicted", "Gone", "Finished", "Failed", "Deleted")
 Play = Callable[[Reduction], Outcome]
 
 
@@ -57,7 +57,7 @@ def story(short: Outcome, whole: Outcome) -> str:
     lines += [
         (event.at, f"       {event.kind} {event.about} {event.message}".rstrip())
         for event in short.events
-        if event.kind in _TOLD
+        if event.kind in _SHOWN
     ]
     lines += [(violation.at, f"WRONG  {violation}") for violation in short.violations]
     head = (

@@ -122,14 +122,14 @@ def _zones(node: str, gpus: int) -> Object:
 
 
 # ------------------------------------------------------------------------------------------------------------ work
-Made = Iterator[tuple[Resource, Object]]
+Objects = Iterator[tuple[Resource, Object]]
 
 
-def _single(draw: Random, name: str, gpus: int) -> Made:
+def _single(draw: Random, name: str, gpus: int) -> Objects:
     yield known.JOB, _job(draw, name, 1, {names.NVIDIA_GPU: str(draw.choice((1, 1, 2)))})
 
 
-def _share(draw: Random, name: str, gpus: int) -> Made:
+def _share(draw: Random, name: str, gpus: int) -> Objects:
     notes = draw.choice(
         (
             {names.GPU_FRACTION: "0.5"},
@@ -142,7 +142,7 @@ def _share(draw: Random, name: str, gpus: int) -> Made:
     yield known.JOB, _job(draw, name, draw.choice((1, 1, 2)), {}, notes)
 
 
-def _gang(draw: Random, name: str, gpus: int) -> Made:
+def _gang(draw: Random, name: str, gpus: int) -> Objects:
     pods = draw.randint(2, 3)
     shared = {names.GPU_FRACTION: "0.5"} if draw.random() < 0.4 else {}
     job = _job(draw, name, pods, {} if shared else {names.NVIDIA_GPU: "1"}, shared)
@@ -150,13 +150,13 @@ def _gang(draw: Random, name: str, gpus: int) -> Made:
     yield known.JOB, job
 
 
-def _elastic(draw: Random, name: str, gpus: int) -> Made:
+def _elastic(draw: Random, name: str, gpus: int) -> Objects:
     job = _job(draw, name, 4, {names.NVIDIA_GPU: "1"})
     job["metadata"]["annotations"][names.BATCH_MIN_MEMBER] = "2"
     yield known.JOB, job
 
 
-def _placed_together(draw: Random, name: str, gpus: int) -> Made:
+def _topology_gang(draw: Random, name: str, gpus: int) -> Objects:
     job = _job(draw, name, 2, {names.NVIDIA_GPU: "1"})
     level = draw.choice((RACK_LABEL, names.HOSTNAME_LABEL))
     key = draw.choice((names.TOPOLOGY_REQUIRED, names.TOPOLOGY_PREFERRED))
@@ -164,7 +164,7 @@ def _placed_together(draw: Random, name: str, gpus: int) -> Made:
     yield known.JOB, job
 
 
-def _devices(draw: Random, name: str, gpus: int) -> Made:
+def _devices(draw: Random, name: str, gpus: int) -> Objects:
     job = _job(draw, name, draw.choice((1, 2)), {})
     template = job["spec"]["template"]["spec"]
     template["containers"][0]["resources"]["claims"] = [{"name": "nic"}]
@@ -172,7 +172,7 @@ def _devices(draw: Random, name: str, gpus: int) -> Made:
     yield known.JOB, job
 
 
-def _volumes(draw: Random, name: str, gpus: int) -> Made:
+def _volumes(draw: Random, name: str, gpus: int) -> Objects:
     claim = {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": STORAGE_CLASS,
@@ -184,11 +184,11 @@ def _volumes(draw: Random, name: str, gpus: int) -> Made:
     yield known.JOB, job
 
 
-def _zoned(draw: Random, name: str, gpus: int) -> Made:
+def _zoned(draw: Random, name: str, gpus: int) -> Objects:
     yield known.JOB, _job(draw, name, draw.choice((1, 2)), {names.NVIDIA_GPU: str(max(gpus // 2, 1))})
 
 
-def _sub_groups(draw: Random, name: str, gpus: int) -> Made:
+def _sub_groups(draw: Random, name: str, gpus: int) -> Objects:
     """Yield a user-created PodGroup with two sub-groups and its pods, or a PyTorchJob."""
     if draw.random() < 0.5:
         template = _job(draw, name, 1, {names.NVIDIA_GPU: "1"})
@@ -213,7 +213,7 @@ def _sub_groups(draw: Random, name: str, gpus: int) -> Made:
             yield known.POD, {"metadata": {**meta, "labels": member, "annotations": own}, "spec": template}
 
 
-FEATURES: dict[str, Callable[[Random, str, int], Made]] = {
+FEATURES: dict[str, Callable[[Random, str, int], Objects]] = {
     "devices": _devices,
     "elastic": _elastic,
     "gangs": _gang,
@@ -221,7 +221,7 @@ FEATURES: dict[str, Callable[[Random, str, int], Made]] = {
     "operator": _single,
     "scaling": _share,
     "sub-groups": _sub_groups,
-    "topology": _placed_together,
+    "topology": _topology_gang,
     "volumes": _volumes,
 }
 
