@@ -27,7 +27,7 @@ from pykai.objects import names
 from pykai.plugins.volume_claims import SELECTED_NODE
 
 PROVISION_SECONDS = 1.0
-_OVER = ("Succeeded", "Failed")
+_FINISHED = ("Succeeded", "Failed")
 log = structlog.get_logger("claims")
 Item = tuple[str, str, str]
 """Kind, namespace and name of an object to reconcile."""
@@ -52,7 +52,7 @@ class ClaimControllers:
             await informer.synced()
         self._pods.subscribe(self._pod_changed)
         self._claims.subscribe(self._claim_changed)
-        self._volume_claims.subscribe(lambda change: self._add("volume claim", *change.key))
+        self._volume_claims.subscribe(lambda change: self._enqueue("volume claim", *change.key))
         self._volumes.subscribe(self._volume_changed)
         steps = {"pod": self._make_claims, "claim": self._release, "volume claim": self._bind_volume}
         while True:
@@ -65,7 +65,7 @@ class ClaimControllers:
             except ApiError as error:
                 log.warning("claim refused", name="/".join(item[1:]), error=error.message)
 
-    def _add(self, *item: str) -> None:
+    def _enqueue(self, *item: str) -> None:
         kind, namespace, name = item
         if (kind, namespace, name) not in self._queued:
             self._queued.add((kind, namespace, name))
@@ -75,20 +75,20 @@ class ClaimControllers:
     def _pod_changed(self, change: Change[Object]) -> None:
         pod = change.object
         if change.type is not EventType.DELETED and pod["spec"].get("resourceClaims"):
-            self._add("pod", *change.key)
-        if change.type is EventType.DELETED or _is_over(pod):
-            for claim in _used_by(pod):
-                self._add("claim", change.key[0], claim)
+            self._enqueue("pod", *change.key)
+        if change.type is EventType.DELETED or _is_finished(pod):
+            for claim in _claims_of(pod):
+                self._enqueue("claim", change.key[0], claim)
 
     def _claim_changed(self, change: Change[Object]) -> None:
-        self._add("claim", *change.key)
+        self._enqueue("claim", *change.key)
         if change.type is EventType.DELETED:
             for owner in change.object["metadata"].get("ownerReferences") or ():
-                self._add("pod", change.key[0], owner["name"])
+                self._enqueue("pod", change.key[0], owner["name"])
 
     async def _make_claims(self, namespace: str, name: str) -> None:
         pod = self._pods.get(name, namespace)
-        if pod is None or _is_over(pod) or "deletionTimestamp" in pod["metadata"]:
+        if pod is None or _is_finished(pod) or "deletionTimestamp" in pod["metadata"]:
             return
         statuses = []
         for wanted in pod["spec"].get("resourceClaims") or ():
@@ -104,7 +104,7 @@ class ClaimControllers:
             except AlreadyExists:
                 present = await self._api.get(RESOURCE_CLAIM.ref(made, namespace), Object)
                 if meta["uid"] not in [one["uid"] for one in present["metadata"].get("ownerReferences") or ()]:
-                    asyncio.get_running_loop().call_later(1.0, self._add, "pod", namespace, name)
+                    asyncio.get_running_loop().call_later(1.0, self._enqueue, "pod", namespace, name)
                     return
             statuses.append({"name": wanted["name"], "resourceClaimName": made})
         if statuses != ((pod.get("status") or {}).get("resourceClaimStatuses") or []):
@@ -130,13 +130,13 @@ class ClaimControllers:
 
     def _uses(self, namespace: str, user: Object) -> bool:
         pod = self._pods.get(user["name"], namespace)
-        return pod is not None and pod["metadata"]["uid"] == user["uid"] and not _is_over(pod)
+        return pod is not None and pod["metadata"]["uid"] == user["uid"] and not _is_finished(pod)
 
     # ------------------------------------------------------------------------------------------------------ volumes
     def _volume_changed(self, change: Change[Object]) -> None:
         claim = (change.object.get("spec") or {}).get("claimRef")
         if claim:
-            self._add("volume claim", claim["namespace"], claim["name"])
+            self._enqueue("volume claim", claim["namespace"], claim["name"])
 
     async def _bind_volume(self, namespace: str, name: str) -> None:
         claim = self._volume_claims.get(name, namespace)
@@ -177,11 +177,11 @@ class ClaimControllers:
             return await self._api.get(PERSISTENT_VOLUME.ref(name), Object)
 
 
-def _is_over(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in _OVER
+def _is_finished(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in _FINISHED
 
 
-def _used_by(pod: Object) -> list[str]:
+def _claims_of(pod: Object) -> list[str]:
     """Return the claims that a pod names or that were created for it."""
     status = pod.get("status") or {}
     made = [each.get("resourceClaimName") for each in status.get("resourceClaimStatuses") or ()]

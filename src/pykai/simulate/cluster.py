@@ -154,8 +154,8 @@ class _Run:
             self._recorder.on_sample = lambda sample: past.record(self._setting.start + sample.at, sample)
         for name in _NAMESPACES:
             await self._api.create(NAMESPACE, {"metadata": {"name": name}})
-        self._take_over()
-        await self._arrive_until(0.0)
+        self._load_existing()
+        await self._create_arrivals(0.0)
         ready = asyncio.Event()
         parts = [
             self._watches.run(),
@@ -167,7 +167,7 @@ class _Run:
         ]
         tasks = [asyncio.create_task(part) for part in parts]
         try:
-            await self._conducted(tasks, until, progress)
+            await self._drive(tasks, until, progress)
         finally:
             for task in tasks:
                 task.cancel()
@@ -177,19 +177,19 @@ class _Run:
 
     async def refusals(self) -> list[str]:
         """Create all objects, and pods of their templates, on an API server without components; return the errors."""
-        self._take_over()
+        self._load_existing()
         found: list[str] = []
         for arrival in self._arrivals:
             try:
                 await self._apply(arrival.resource, arrival.obj)
                 for number, (below, template) in enumerate(checks.pods_in(arrival.obj)):
                     if below and not arrival.exists:
-                        await self._apply(POD, _of_template(arrival.obj, template, number))
+                        await self._apply(POD, _pod_of_template(arrival.obj, template, number))
             except ApiError as error:
                 found.append(f"{arrival.source}: {error.message}")
         return found
 
-    def _take_over(self) -> None:
+    def _load_existing(self) -> None:
         """Store the objects that were read from a cluster."""
         existing = [arrival for arrival in self._arrivals if arrival.exists]
         self._arrivals = [arrival for arrival in self._arrivals if not arrival.exists]
@@ -202,19 +202,19 @@ class _Run:
             if arrival.resource == POD:
                 self._controllers.adopt(obj)
 
-    async def _conducted(self, tasks: Sequence[asyncio.Task[None]], until: float | None, progress: Progress) -> None:
+    async def _drive(self, tasks: Sequence[asyncio.Task[None]], until: float | None, progress: Progress) -> None:
         """Create the arrivals; return at the end of the run or when a component (the last task) ends."""
         history = self._recorder.history
         while True:
             now = self._time()
-            await self._arrive_until(now)
+            await self._create_arrivals(now)
             progress(now, history.ended, len(history.lives))
             for task in tasks:
                 if task.done():
                     task.result()
             if faults := self._product.faults():
                 raise BrokenError(f"at {now:g} s the product failed: {faults[0]}")
-            if tasks[-1].done() or (until is None and self._quiet()):
+            if tasks[-1].done() or (until is None and self._is_idle()):
                 return
             following = [arrival.at for arrival in self._arrivals[:1]]
             step = min([*following, now + _STEP_SECONDS, NEVER if until is None else until])
@@ -222,13 +222,13 @@ class _Run:
             if until is not None and self._time() >= until:
                 return
 
-    def _quiet(self) -> bool:
+    def _is_idle(self) -> bool:
         """Whether no timer is pending and nothing has changed for a while."""
         planned = self._arrivals or self._controllers.has_schedules or self._kubelets.will_change
         return not planned and self._time() - self._recorder.last_change >= self._setting.settled
 
     # ---------------------------------------------------------------------------------------------------- arrivals
-    async def _arrive_until(self, now: float) -> None:
+    async def _create_arrivals(self, now: float) -> None:
         while self._arrivals and self._arrivals[0].at <= now:
             arrival = self._arrivals.pop(0)
             title = f"{arrival.obj['kind']} {'/'.join(filter(None, arrival.key))}"
@@ -292,7 +292,7 @@ def _namespace(name: str) -> Object:
     return {"metadata": meta, "status": {"phase": "Active"}}
 
 
-def _of_template(obj: Object, template: Object, number: int) -> Object:
+def _pod_of_template(obj: Object, template: Object, number: int) -> Object:
     """Return a pod of a workload's template, to check its admission."""
     pod = templated(template, f"{obj['metadata']['name']}-template-{number}")
     return {**pod, "metadata": {**pod["metadata"], "namespace": obj["metadata"]["namespace"]}}

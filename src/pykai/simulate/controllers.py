@@ -28,7 +28,7 @@ KEPT_SECONDS = 60.0
 FAILED_SECONDS, LONGEST_SECONDS, BACKOFF_LIMIT = 10.0, 360.0, 6
 """First and longest backoff before a failed pod is replaced, and the failures after which a Job fails."""
 MINUTE = 60.0
-_OVER = ("Succeeded", "Failed")
+_FINISHED = ("Succeeded", "Failed")
 _DEVICE_LABEL, _RECEIVED = names.GPU_GROUP_LABEL, names.RECEIVED_RESOURCE_TYPE
 _BACKGROUND = Deletion(propagation=Propagation.BACKGROUND)
 Item = tuple[str, str, str]
@@ -57,21 +57,21 @@ class WorkloadControllers:
         self._resources = {JOB.kind: JOB, CRON_JOB.kind: CRON_JOB} | {
             kind: row.resource for kind, row in self._rows.items()
         }
-        self._followed: dict[str, SharedInformer[Object]] = {
+        self._informers: dict[str, SharedInformer[Object]] = {
             kind: watches.of(resource, Object) for kind, resource in self._resources.items()
         }
         self._counts: dict[str, JobCount] = {}
-        self._done: set[tuple[str, str]] = set()
+        self._completed: set[tuple[str, str]] = set()
         """(uid of the workload, name of the child) of completed children, which are not re-created."""
         self._adopted: set[str] = set()
         """Uids of pods whose controller exists only in the cluster that they were read from."""
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
         self._queued: set[Item] = set()
-        self._begun: set[asyncio.Future[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
 
     async def run(self) -> None:
         """Reconcile until cancelled; the caller runs the watches."""
-        for kind, watch in self._followed.items():
+        for kind, watch in self._informers.items():
             await watch.synced()
             watch.subscribe(partial(self._workload_changed, kind))
         await self._pods.synced()
@@ -87,7 +87,7 @@ class WorkloadControllers:
     @property
     def has_schedules(self) -> bool:
         """Whether a CronJob exists: such a run never comes to rest."""
-        return len(self._followed[CRON_JOB.kind]) > 0
+        return len(self._informers[CRON_JOB.kind]) > 0
 
     def adopt(self, pod: Object) -> None:
         """Register a pod that was read from a cluster: if it has a controller there, it is re-created when evicted."""
@@ -100,9 +100,9 @@ class WorkloadControllers:
             self._counts.pop(change.object["metadata"]["uid"], None)
             return
         if kind == CRON_JOB.kind and change.type is EventType.ADDED:
-            self._tick_later((kind, *change.key))
+            self._schedule_next((kind, *change.key))
         elif kind != CRON_JOB.kind:
-            self._add((kind, *change.key))
+            self._enqueue((kind, *change.key))
 
     def _pod_changed(self, change: Change[Object]) -> None:
         pod = change.object
@@ -110,32 +110,32 @@ class WorkloadControllers:
         if pod["metadata"]["uid"] in self._adopted:
             self._replace_adopted(change)
             return
-        over = (pod.get("status") or {}).get("phase") in _OVER
+        over = (pod.get("status") or {}).get("phase") in _FINISHED
         if owner is None:
             if over and change.type is not EventType.DELETED:
-                asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, pod)
+                asyncio.get_running_loop().call_later(KEPT_SECONDS, self._delete_finished, pod)
             return
         leaving = change.type is EventType.DELETED or "deletionTimestamp" in pod["metadata"]
         if owner["kind"] == JOB.kind:
             self._count(owner["uid"], pod, over, leaving)
         elif over and pod["status"]["phase"] == "Succeeded" and not leaving:
-            self._done.add((owner["uid"], change.key[1]))
+            self._completed.add((owner["uid"], change.key[1]))
         if over and not leaving and pod["status"]["phase"] == "Failed":
             failures = self._counts.get(owner["uid"], JobCount(failed=1)).failed
             wait = min(FAILED_SECONDS * 2.0 ** max(failures - 1, 0), LONGEST_SECONDS)
-            asyncio.get_running_loop().call_later(wait, self._wake_owner, change.key[0], owner)
+            asyncio.get_running_loop().call_later(wait, self._enqueue_owners, change.key[0], owner)
         elif over or leaving:
-            self._wake_owner(change.key[0], owner)
+            self._enqueue_owners(change.key[0], owner)
 
     def _replace_adopted(self, change: Change[Object]) -> None:
         pod = change.object
-        over = (pod.get("status") or {}).get("phase") in _OVER
+        over = (pod.get("status") or {}).get("phase") in _FINISHED
         if over or change.type is EventType.DELETED or "deletionTimestamp" in pod["metadata"]:
             self._adopted.discard(pod["metadata"]["uid"])
             if not over:
-                self._begin(self._make_again(pod))
+                self._start(self._recreate(pod))
 
-    async def _make_again(self, pod: Object) -> None:
+    async def _recreate(self, pod: Object) -> None:
         made = await self._api.create(POD, successor(pod), pod["metadata"]["namespace"])
         self._adopted.add(made["metadata"]["uid"])
 
@@ -150,55 +150,55 @@ class WorkloadControllers:
         elif over and not leaving:
             count.failed += 1
 
-    def _wake_owner(self, namespace: str, owner: Object) -> None:
+    def _enqueue_owners(self, namespace: str, owner: Object) -> None:
         """Enqueue the workload of a pod, and its owners."""
         kind, name = owner["kind"], owner["name"]
-        while kind in self._followed:
-            self._add((kind, namespace, name))
-            found = self._followed[kind].get(name, namespace)
+        while kind in self._informers:
+            self._enqueue((kind, namespace, name))
+            found = self._informers[kind].get(name, namespace)
             above = controller_of(found) if found else None
             if above is None:
                 return
             kind, name = above["kind"], above["name"]
 
-    def _add(self, item: Item) -> None:
+    def _enqueue(self, item: Item) -> None:
         if item not in self._queued:
             self._queued.add(item)
             self._queue.put_nowait(item)
 
-    def _forget(self, pod: Object) -> None:
+    def _delete_finished(self, pod: Object) -> None:
         """Delete a finished pod without a controller, as the pod garbage collector eventually does."""
         meta = pod["metadata"]
-        self._begin(self._deleted(POD.ref(meta["name"], meta["namespace"]), Deletion(uid=meta["uid"])))
+        self._start(self._delete(POD.ref(meta["name"], meta["namespace"]), Deletion(uid=meta["uid"])))
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
-        self._begun.add(task)
-        task.add_done_callback(self._begun.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # ------------------------------------------------------------------------------------------------- reconciling
     async def _reconcile(self, kind: str, namespace: str, name: str) -> None:
-        found = self._followed[kind].get(name, namespace)
+        found = self._informers[kind].get(name, namespace)
         if found is None or "deletionTimestamp" in found["metadata"]:
             return
         obj = {"apiVersion": self._resources[kind].api_version, "kind": kind, **found}
         if kind == JOB.kind:
-            await self._fill_job(obj)
+            await self._create_job_pods(obj)
         elif kind != CRON_JOB.kind:
-            await self._make_children(obj)
+            await self._create_children(obj)
 
-    async def _make_children(self, obj: Object) -> None:
+    async def _create_children(self, obj: Object) -> None:
         row, meta = self._rows[obj["kind"]], obj["metadata"]
         made: dict[str, Object] = {}
         for child in row.children(obj):
             owner = made.get(child.owner, obj)
-            if (owner["metadata"]["uid"], child.name) not in self._done:
-                made[child.name] = await self._make(child, owner, meta["namespace"], obj)
+            if (owner["metadata"]["uid"], child.name) not in self._completed:
+                made[child.name] = await self._create_child(child, owner, meta["namespace"], obj)
         if row.status and (wanted := row.status(obj)) != {key: (obj.get("status") or {}).get(key) for key in wanted}:
             ref = row.resource.ref(meta["name"], meta["namespace"]).sub("status")
             await self._api.patch(ref, Patch.merge({"status": wanted}))
 
-    async def _make(self, child: Child, owner: Object, namespace: str, workload: Object) -> Object:
+    async def _create_child(self, child: Child, owner: Object, namespace: str, workload: Object) -> Object:
         """Return the child, created if it does not exist."""
         body = timed(child.body, workload, self._seed)
         body = {**body, "metadata": {**body["metadata"], "ownerReferences": [reference(owner)]}}
@@ -211,7 +211,7 @@ class WorkloadControllers:
             return whole | await self._api.get(child.resource.ref(child.name, namespace), Object)
 
     # -------------------------------------------------------------------------------------------------------- jobs
-    async def _fill_job(self, job: Object) -> None:
+    async def _create_job_pods(self, job: Object) -> None:
         meta, spec = job["metadata"], job["spec"]
         count = self._counts.setdefault(meta["uid"], JobCount())
         parallel = int(spec.get("parallelism", 1))
@@ -226,7 +226,7 @@ class WorkloadControllers:
             count.made += 1
             count.active.add(name)
             pod = templated(spec["template"], name, {"job-name": meta["name"]})
-            await self._make(Child(POD, pod), job, meta["namespace"], job)
+            await self._create_child(Child(POD, pod), job, meta["namespace"], job)
 
     async def _complete(self, job: Object) -> None:
         """Report the completion of the Job, and delete it after its TTL."""
@@ -240,32 +240,32 @@ class WorkloadControllers:
         )
         if controller_of(job) is None or "ttlSecondsAfterFinished" in job["spec"]:
             kept = float(job["spec"].get("ttlSecondsAfterFinished", KEPT_SECONDS))
-            asyncio.get_running_loop().call_later(kept, lambda: self._begin(self._deleted(ref, _BACKGROUND)))
+            asyncio.get_running_loop().call_later(kept, lambda: self._start(self._delete(ref, _BACKGROUND)))
 
-    async def _deleted(self, ref: Ref, how: Deletion) -> None:
+    async def _delete(self, ref: Ref, how: Deletion) -> None:
         with suppress(NotFound, Conflict):  # deleted, or replaced by another object of this name
             await self._api.delete(ref, how)
 
     # --------------------------------------------------------------------------------------------------- cron jobs
-    def _tick_later(self, item: Item) -> None:
+    def _schedule_next(self, item: Item) -> None:
         now = wall()
         next_minute = (math.floor(now / MINUTE) + 1) * MINUTE
         loop = asyncio.get_running_loop()
-        loop.call_later(next_minute - now, lambda: self._begin(self._tick(item)))
+        loop.call_later(next_minute - now, lambda: self._start(self._run_schedule(item)))
 
-    async def _tick(self, item: Item) -> None:
+    async def _run_schedule(self, item: Item) -> None:
         """Create a Job if the schedule matches this minute."""
         kind, namespace, name = item
-        found = self._followed[kind].get(name, namespace)
+        found = self._informers[kind].get(name, namespace)
         if found is None:
             return
-        self._tick_later(item)
+        self._schedule_next(item)
         minute = math.floor(wall() / MINUTE) * MINUTE
         if found["spec"].get("suspend") or parse_cron(found["spec"]["schedule"]).last_before(minute + 1) != minute:
             return
         cron_job = {"apiVersion": CRON_JOB.api_version, "kind": kind, **found}
         job = templated(found["spec"]["jobTemplate"], f"{name}-{int(minute // MINUTE)}")
-        await self._make(Child(JOB, job), cron_job, namespace, cron_job)
+        await self._create_child(Child(JOB, job), cron_job, namespace, cron_job)
 
 
 # --------------------------------------------------------------------------------------------------------------- parts
@@ -296,7 +296,7 @@ def timed(child: Object, workload: Object, seed: int) -> Object:
 def settled(pod: Object, namespace: str, seed: int) -> Object:
     """Return the pod with the ranges in its annotations replaced by values drawn from seed and name.
 
-    A pod with a run time and without a stated outcome succeeds after it.
+    A pod with a run time is not restarted after it, unless its restartPolicy is set.
     """
     notes = dict(pod["metadata"].get("annotations") or {})
     for key in (names.RUN_SECONDS, names.STOP_SECONDS):

@@ -38,7 +38,7 @@ class _Share(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
     vacant_adjusted_usage: Any = None
 
 
-_UNSAID = {"cpu": _Share(deserved=UNLIMITED), "memory": _Share(deserved=UNLIMITED), "gpu": _Share()}
+_DEFAULT_SHARES = {"cpu": _Share(deserved=UNLIMITED), "memory": _Share(deserved=UNLIMITED), "gpu": _Share()}
 """The defaults of a queue: unlimited quota of cpu and memory."""
 
 
@@ -48,7 +48,7 @@ class _Shares(Struct, frozen=True, forbid_unknown_fields=True):
     memory: _Share | None = None
 
     def of(self, resource: str) -> _Share:
-        return getattr(self, resource) or _UNSAID[resource]
+        return getattr(self, resource) or _DEFAULT_SHARES[resource]
 
 
 class _Queue(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
@@ -93,17 +93,17 @@ def _read(body: bytes) -> _Request:
         document = json.decode(body)
     except (DecodeError, UnicodeDecodeError) as error:
         raise FieldError("", f"not JSON: {error}") from error
-    request = converted(_as_sent(document), _Request)
+    request = converted(_without_nulls(document), _Request)
     for path, message in _problems(request):
         raise FieldError(path, message)
     return request
 
 
-def _as_sent(part: Any) -> Any:
+def _without_nulls(part: Any) -> Any:
     """Return the part without null values, which web pages send for empty fields."""
     if isinstance(part, dict):
-        return {name: _as_sent(value) for name, value in part.items() if value is not None}
-    return [_as_sent(value) for value in part] if isinstance(part, list) else part
+        return {name: _without_nulls(value) for name, value in part.items() if value is not None}
+    return [_without_nulls(value) for value in part] if isinstance(part, list) else part
 
 
 def _problems(request: _Request) -> Iterator[tuple[str, str]]:

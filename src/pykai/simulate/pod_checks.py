@@ -36,7 +36,7 @@ def template(obj: Object, below: str) -> Problems:
         yield f"{below}spec.containers", "is missing: a pod needs at least one container"
         return
     yield from shapes(spec, f"{below}spec")
-    yield from _twice(spec, below)
+    yield from _duplicate_names(spec, below)
     for path, resources in _resources(spec):
         yield from _container_amounts(resources, f"{below}{path}")
     yield from amounts(spec.get("overhead"), f"{below}spec.overhead")
@@ -57,7 +57,7 @@ def _shape(found: Any, shape: Any, path: str) -> Problems:
         yield problem.path, problem.message
 
 
-def _twice(spec: Object, below: str) -> Problems:
+def _duplicate_names(spec: Object, below: str) -> Problems:
     """Yield duplicate names of containers and init containers, which share one namespace."""
     seen: set[str] = set()
     for part in ("containers", "initContainers"):

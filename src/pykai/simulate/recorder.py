@@ -41,7 +41,7 @@ from pykai.simulate.controllers import controller_of
 from pykai.simulate.history import History, PodLife, QueueSample, Sample
 
 SYSTEM = (names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
-_COMMENTS = ("Waits", "Pipelined", "Event")
+_NOT_CHANGES = ("Waits", "Pipelined", "Event")
 """Kinds of log lines that do not count as changes."""
 NOTHING: Triple = (0.0, 0.0, 0.0)
 
@@ -72,16 +72,16 @@ class Wait:
         """Start waiting for this reason; return False if it is the current one."""
         if reason == self.reason:
             return False
-        self._settle(at)
+        self._end_current(at)
         self.reason = reason
         return True
 
     def longest(self, at: float) -> str:
         """Return the reason that lasted longest until `at`; empty without any."""
-        self._settle(at)
+        self._end_current(at)
         return max(reversed(self._seconds), key=lambda reason: self._seconds[reason], default="")
 
-    def _settle(self, at: float) -> None:
+    def _end_current(self, at: float) -> None:
         if self.reason:
             spent = self._seconds.pop(self.reason, 0.0)
             self._seconds[self.reason] = spent + at - self._since
@@ -160,7 +160,7 @@ class Recorder:
         self._claiming: set[str] = set()
         """Uids of pods whose claimed GPUs are counted."""
         self._shares: Mapping[str, QueueFigures] = {}
-        self._dirty: float | None = None
+        self._unsampled_since: float | None = None
 
     async def run(self) -> None:
         """Record until cancelled; the caller runs the watches."""
@@ -190,7 +190,7 @@ class Recorder:
     def log(self, kind: str, about: str, message: str = "") -> None:
         """Append an event at the current time."""
         self.history.log(self._at(), kind, about, " ".join(message.split()))
-        if kind not in _COMMENTS:
+        if kind not in _NOT_CHANGES:
             self.last_change = self._now()
 
     def _at(self) -> float:
@@ -198,20 +198,20 @@ class Recorder:
 
     def _table_changed(self, change: Change[Object]) -> None:
         """Handle a change of a queue, node or ResourceSlice."""
-        self._touch()
+        self._before_change()
         self._capacity = None
 
     def _group_changed(self, change: Change[Object]) -> None:
-        self._touch()
+        self._before_change()
         group = change.object
         for owner in group["metadata"].get("ownerReferences") or ():
             if owner["kind"] == "Pod":
                 self._own_groups[owner["uid"]] = group
                 if owner["uid"] in self._lives:
-                    self._join(owner["uid"], group)
+                    self._set_group(owner["uid"], group)
         for uid in self._awaiting.pop(change.key, ()):
             if uid in self._lives:
-                self._join(uid, group)
+                self._set_group(uid, group)
 
     def _event_changed(self, change: Change[Object]) -> None:
         event = change.object
@@ -239,23 +239,23 @@ class Recorder:
 
     # ----------------------------------------------------------------------------------------------------- pods
     def _pod_changed(self, change: Change[Object]) -> None:
-        self._touch()
+        self._before_change()
         pod, meta = change.object, change.object["metadata"]
         if meta["namespace"] in SYSTEM:
             self._system_pod_changed(change)
             return
         uid = meta["uid"]
         if change.type is EventType.DELETED:
-            self._gone(uid, pod)
+            self._pod_deleted(uid, pod)
             return
         if uid not in self._lives:
-            self._born(pod)
+            self._pod_added(pod)
         life = self._lives[uid]
         if pod["spec"].get("resourceClaims") and uid not in self._claiming:
             self._count_claims(life, pod)
         if uid not in self._grouped and (group := self._group_of(pod)) is not None:
-            self._join(uid, group)
-        self._advance(life, pod)
+            self._set_group(uid, group)
+        self._record_progress(life, pod)
 
     def _system_pod_changed(self, change: Change[Object]) -> None:
         group = (change.object["metadata"].get("labels") or {}).get(names.GPU_GROUP_LABEL)
@@ -264,7 +264,7 @@ class Recorder:
         elif group:
             self.reservations[group] = change.object
 
-    def _born(self, pod: Object) -> None:
+    def _pod_added(self, pod: Object) -> None:
         meta = pod["metadata"]
         owner = controller_of(pod)
         request = _request(pod)
@@ -295,8 +295,7 @@ class Recorder:
         self.log("Arrived", f"Pod {life.title}", f"queue {queue}" if queue else "")
 
     def _count_claims(self, life: PodLife, pod: Object) -> None:
-        """Add the GPUs of a pod's claims to its request once all of them exist; those of templates are created after
-        it."""
+        """Add the GPUs of a pod's claims to its request, once all of the claims exist."""
         decoded = kinds.decode(json.encode(pod), kinds.Pod)
         named = claim_names(decoded, decode_claims(decoded.spec))
         claims = [self._claims.get(name, life.namespace) for name in named]
@@ -321,7 +320,7 @@ class Recorder:
             self._awaiting.setdefault((meta["namespace"], name), []).append(meta["uid"])
         return found
 
-    def _join(self, uid: str, group: Object) -> None:
+    def _set_group(self, uid: str, group: Object) -> None:
         life = self._lives[uid]
         self._grouped.add(uid)
         life.group = group["metadata"]["name"]
@@ -332,14 +331,14 @@ class Recorder:
                 totals.add(queue, amounts)
         life.queue = queue
 
-    def _advance(self, life: PodLife, pod: Object) -> None:
+    def _record_progress(self, life: PodLife, pod: Object) -> None:
         """Record the lifecycle times that a pod has reached."""
         at, uid = self._at(), pod["metadata"]["uid"]
         phase = (pod.get("status") or {}).get("phase")
         if pod["spec"].get("nodeName") and life.scheduled_at is None:
             life.scheduled_at, life.node, life.state = at, pod["spec"]["nodeName"], "Starting"
             self._stop_waiting(life, uid)
-            self._held[uid] = self._given(pod, life)
+            self._held[uid] = self._allocation(pod, life)
             self._allocated.add(life.queue, self._held[uid])
             self.log("Scheduled", f"Pod {life.title}", f"on {life.node}")
         if phase == "Running" and life.started_at is None:
@@ -347,14 +346,14 @@ class Recorder:
             self.log("Started", f"Pod {life.title}", place_text(life))
         if "deletionTimestamp" in pod["metadata"] and life.evicted_at is None and life.ended_at is None:
             life.evicted_at, life.state = at, "Leaving"
-            self._give_back(life, uid)
+            self._release(life, uid)
             self.log("Evicted" if life.evicted_by else "Deleted", f"Pod {life.title}", life.reason)
         if phase in ("Succeeded", "Failed") and life.ended_at is None and life.evicted_at is None:
             life.state = "Finished" if phase == "Succeeded" else "Failed"
             status = pod.get("status") or {}
             self._end(life, uid, life.state, "" if phase == "Succeeded" else status.get("message", ""))
 
-    def _gone(self, uid: str, pod: Object) -> None:
+    def _pod_deleted(self, uid: str, pod: Object) -> None:
         life = self._lives.pop(uid, None)
         if life is None:
             return
@@ -371,13 +370,13 @@ class Recorder:
 
     def _end(self, life: PodLife, uid: str, event: str, message: str = "") -> None:
         life.ended_at = self._at()
-        self._give_back(life, uid)
+        self._release(life, uid)
         if (asked := self._amounts.pop(uid, None)) is not None:
             self._requested.add(life.queue, asked, -1)
         self.history.ended += 1
         self.log(event, f"Pod {life.title}", message)
 
-    def _give_back(self, life: PodLife, uid: str) -> None:
+    def _release(self, life: PodLife, uid: str) -> None:
         """Release the pod's allocation when it is deleted, as the scheduler does."""
         if (held := self._held.pop(uid, None)) is not None:
             self._allocated.add(life.queue, held, -1)
@@ -396,7 +395,7 @@ class Recorder:
             life.waited_for = wait.longest(self._at())
             life.reason = life.reason if life.evicted_by else ""
 
-    def _given(self, pod: Object, life: PodLife) -> Triple:
+    def _allocation(self, pod: Object, life: PodLife) -> Triple:
         """Return what a bound pod holds; a memory share is converted to a fraction of its node's devices."""
         request, (cpu, memory, gpus) = _request(pod), self._amounts[pod["metadata"]["uid"]]
         life.shared = request.kind in (GpuKind.FRACTION, GpuKind.MEMORY)
@@ -412,7 +411,7 @@ class Recorder:
     # ------------------------------------------------------------------------------------------------ decisions
     def observe(self, decision: Decision) -> None:
         """Handle the decision of a cycle, before its writes."""
-        self._touch()
+        self._before_change()
         self.history.cycles += 1
         deadline = decision.plan.deadline
         self.history.deadline = None if deadline is None else round(deadline - self._start, 3)
@@ -420,29 +419,29 @@ class Recorder:
         self.queue_table = decision.snapshot.queues
         plan = decision.plan
         for evict in plan.evictions:
-            if (life := self._living(evict.pod)) is not None:
+            if (life := self._life_of(evict.pod)) is not None:
                 life.reason = line(evict.message)
                 life.evicted_by, life.moves_to = evict.action, evict.moves_to
                 life.evicted_for = "/".join(evict.evictor or ())
         rows = decision.snapshot.gangs.rows_of(verdict.gang for verdict in plan.verdicts)
         for verdict in plan.verdicts:
-            self._explain(verdict, fairness(decision.snapshot, rows[verdict.gang], verdict))
+            self._record_verdict(verdict, fairness(decision.snapshot, rows[verdict.gang], verdict))
         leaving = {evict.pod for evict in plan.evictions}
         for nomination in plan.nominations:
-            life = self._living(nomination.pod)
+            life = self._life_of(nomination.pod)
             if life is not None and nomination.pod not in leaving and life.scheduled_at is None:
                 reason = f"waits for a place on {nomination.node} that is being freed"
                 if self._wait_for(life, reason):
                     self.log("Pipelined", f"Pod {life.title}", reason)
 
-    def _living(self, key: Key) -> PodLife | None:
+    def _life_of(self, key: Key) -> PodLife | None:
         return self._lives.get(self._uids.get(key, ""))
 
-    def _explain(self, verdict: Verdict, of_queue: str) -> None:
+    def _record_verdict(self, verdict: Verdict, of_queue: str) -> None:
         """Record why the pods of a gang are pending; `of_queue`: a sentence on the state of its queue, or empty."""
         written = False
         for pod, text in waiting_reasons(verdict, self._groups.get(verdict.gang[1], verdict.gang[0])).items():
-            life, reason = self._living(pod), text + of_queue
+            life, reason = self._life_of(pod), text + of_queue
             if life is None or life.scheduled_at is not None:
                 continue
             if self._wait_for(life, reason) and not written:
@@ -450,17 +449,17 @@ class Recorder:
                 self.log("Waits", f"PodGroup {'/'.join(verdict.gang)}", reason)
 
     # -------------------------------------------------------------------------------------------------- samples
-    def _touch(self) -> None:
+    def _before_change(self) -> None:
         """Store the sample of the current state before a change."""
         now = self._now()
-        if self._dirty is not None and now > self._dirty:
-            self._sample(self._dirty)
-        self._dirty = now
+        if self._unsampled_since is not None and now > self._unsampled_since:
+            self._sample(self._unsampled_since)
+        self._unsampled_since = now
 
     def finish(self) -> None:
         """Handle the end of the run."""
-        if self._dirty is not None:
-            self._sample(self._dirty)
+        if self._unsampled_since is not None:
+            self._sample(self._unsampled_since)
         for uid, wait in self._waits.items():
             self._lives[uid].waited_for = wait.longest(self._at())
         self._sample(self._now())
@@ -475,9 +474,9 @@ class Recorder:
         shown = [*parents, *(name for name in self._known_queues() if name not in parents)]
         found = Sample(
             at=round(at, 3),
-            queues={name: self._figures(name, allocated, requested) for name in shown},
+            queues={name: self._queue_sample(name, allocated, requested) for name in shown},
             gpus_used=round(sum(allocated.get(name, NOTHING)[GPU] for name in roots), 4),
-            capacity=self._offered(),
+            capacity=self._current_capacity(),
             waiting=len(self._waits),
         )
         samples = self.history.samples
@@ -490,13 +489,13 @@ class Recorder:
         """Return the queues of the last cycle, including queues of the scheduler without an object."""
         return self.queue_table.names if self.queue_table is not None else ()
 
-    def _figures(self, name: str, allocated: Mapping[str, Triple], requested: Mapping[str, Triple]) -> QueueSample:
+    def _queue_sample(self, name: str, allocated: Mapping[str, Triple], requested: Mapping[str, Triple]) -> QueueSample:
         share = self._shares.get(name)
         past = (share.usage if share else NOTHING) if self._past_counts else None
         fair = share.fair_share if share else NOTHING
         return QueueSample(fair, allocated.get(name, NOTHING), requested.get(name, NOTHING), past)
 
-    def _offered(self) -> Triple:
+    def _current_capacity(self) -> Triple:
         if self._capacity is None:
             offered = [(node.get("status") or {}).get("allocatable") or {} for _, node in self._nodes.items()]
             self._capacity = (

@@ -78,7 +78,7 @@ def _series(outcome: SimulationResult, queue: str, row: int, scale: float) -> tu
     return use, fair
 
 
-def _past(outcome: SimulationResult, queue: str, row: int, scale: float) -> list[float]:
+def _past_usage(outcome: SimulationResult, queue: str, row: int, scale: float) -> list[float]:
     """Return the average allocation in the usage window at every sample; empty if past usage does not count."""
     samples = outcome.history.samples
     if not samples[-1].past_counts:
@@ -98,7 +98,7 @@ def _queue_plot(outcome: SimulationResult) -> Any:
         colour = PALETTE[number % len(PALETTE)]
         axes.fill_between(times, use, step="post", color=colour, alpha=0.35, linewidth=0, label="in use")
         axes.step(times, fair, where="post", color=INK, linewidth=1.2, label="fair share")
-        past = _past(outcome, name, row, scale)
+        past = _past_usage(outcome, name, row, scale)
         if past:
             axes.step(times, past, where="post", color=colour, linewidth=1.2, label="past use")
         quota = float(outcome.queues.deserved[row, outcome.queues.rows[name]])

@@ -95,12 +95,12 @@ def read(text: str, file: str) -> Study:
     if len(documents) != 1:
         raise FieldError(file, f"expected one document, got {len(documents)}")
     with path_prefix(f"{file}: "):
-        study = converted(_in_our_case(documents[0].obj), Study)
+        study = converted(_lower_camel_case(documents[0].obj), Study)
         _check(study)
         return study
 
 
-def _in_our_case(document: Object) -> Object:
+def _lower_camel_case(document: Object) -> Object:
     """Return the document with keys in lower camel case, except the names of queues, which are keys below Jobs."""
     found = _renamed(document, "")
     for part in ("Nodes", "Queues"):
@@ -172,10 +172,10 @@ def figures(study: Study, outcome: SimulationResult) -> Iterator[Figures]:
 
 def objects(study: Study, source: str) -> list[Manifest]:
     """Return nodes, queues and jobs; `source`: the origin of the study in messages."""
-    return [generate.manifest(source, number, obj) for number, obj in enumerate(_all(study))]
+    return [generate.manifest(source, number, obj) for number, obj in enumerate(_objects(study))]
 
 
-def _all(study: Study) -> Iterator[Object]:
+def _objects(study: Study) -> Iterator[Object]:
     gpus = [kind.gpus for kind in study.nodes for _ in range(kind.count)]
     digits = len(str(len(gpus)))
     yield from (generate.node(f"node-{number:0{digits}d}", each) for number, each in enumerate(gpus, 1))

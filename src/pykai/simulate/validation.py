@@ -56,7 +56,7 @@ _OTHERS: Final = frozenset(
 )
 _KNOWN: Final = {key.lower(): key for key in _LABELS | _POD_ANNOTATIONS | _OTHERS}
 _NAMES: Final = frozenset(value for value in vars(names).values() if isinstance(value, str))
-_ALIKE: Final = 0.9
+_SIMILARITY: Final = 0.9
 
 
 def hints(obj: Object) -> Iterator[tuple[str, str]]:
@@ -87,14 +87,14 @@ def _misread(meta: Object, path: str, pod: bool) -> Iterator[tuple[str, str]]:
 
 
 def _misspelt(key: str, here: str) -> Iterator[tuple[str, str]]:
-    if meant := _meant(key):
+    if meant := _similar_key(key):
         yield here, f"has no effect: did you mean {meant}?"
 
 
 @cache
-def _meant(key: str) -> str:
+def _similar_key(key: str) -> str:
     """Return our key that an unknown key resembles most; empty for a known key or without a similar one."""
-    found = [] if key in _NAMES else get_close_matches(key.lower(), _KNOWN, n=1, cutoff=_ALIKE)
+    found = [] if key in _NAMES else get_close_matches(key.lower(), _KNOWN, n=1, cutoff=_SIMILARITY)
     return _KNOWN[found[0]] if found else ""
 
 
@@ -191,8 +191,8 @@ def admit(manifests: Sequence[Manifest], there: Set[tuple[str, str]] = frozenset
             found.append(_admitted(manifest, sound))
         except ManifestError as error:
             errors.append(error)
-    for check in (_repeated, _queue_tree, _missing_references):
-        errors.extend(check(found, _names(manifests) | there))
+    for check in (_duplicates, _queue_tree, _missing_references):
+        errors.extend(check(found, _identities(manifests) | there))
     if errors:
         raise ManifestsError(errors)
     return found
@@ -223,14 +223,14 @@ def _is_kind(kind: str, group: str) -> bool:
 
 def _admitted(manifest: Manifest, sound: set[bytes]) -> Admitted:
     row = _kind_row(manifest)
-    obj = _filled(manifest, row)
+    obj = _with_namespace(manifest, row)
     found = checks.shaped(obj, row.shape) if row.shape else iter(())
     if not is_read_from_a_cluster(obj):
         found = problems(obj, row.shape or kinds.ConfigMap, row.check, sound)
     for path, message in found:
         raise ManifestError(manifest, path, message)
     if obj["kind"] == "Node":
-        obj = _offering(obj)
+        obj = _with_allocatable(obj)
     annotations = obj["metadata"].get("annotations") or {}
     written = [] if is_read_from_a_cluster(obj) else hints(obj)
     remarks = [str(ManifestError(manifest, path, message)) for path, message in written]
@@ -249,7 +249,7 @@ def _kind_row(manifest: Manifest) -> KindRow:
     return row
 
 
-def _filled(manifest: Manifest, row: KindRow) -> Object:
+def _with_namespace(manifest: Manifest, row: KindRow) -> Object:
     """Return the object with a namespace if its kind is namespaced, else without."""
     meta = manifest.obj.get("metadata")
     if not isinstance(meta, dict):
@@ -259,7 +259,7 @@ def _filled(manifest: Manifest, row: KindRow) -> Object:
     return {**manifest.obj, "metadata": {**own, **home}}
 
 
-def _offering(node: Object) -> Object:
+def _with_allocatable(node: Object) -> Object:
     """Return the node with its capacity as allocatable, if it states no allocatable."""
     status = node["status"]
     return {**node, "status": {**status, "allocatable": status.get("allocatable") or status["capacity"]}}
@@ -269,12 +269,12 @@ Named = Set[tuple[str, str]]
 """Kind and name of all given objects, including rejected ones."""
 
 
-def _names(manifests: Sequence[Manifest]) -> Named:
+def _identities(manifests: Sequence[Manifest]) -> Named:
     found = [(one.obj.get("kind"), one.obj.get("metadata")) for one in manifests]
     return {(str(kind), str(meta.get("name"))) for kind, meta in found if isinstance(meta, dict)}
 
 
-def _repeated(found: Sequence[Admitted], _: Named) -> Iterator[ManifestError]:
+def _duplicates(found: Sequence[Admitted], _: Named) -> Iterator[ManifestError]:
     """Yield duplicate objects; a later arrival of an object that can be applied again is an update."""
     seen: dict[tuple[str, str, str], Admitted] = {}
     for one in found:

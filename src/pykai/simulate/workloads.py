@@ -112,7 +112,7 @@ def _leader_worker_set(obj: Object) -> Iterator[Child]:
     spec = obj["spec"]["leaderWorkerTemplate"]
     size, workers = int(spec.get("size", 1)), spec["workerTemplate"]
     leaders = spec.get("leaderTemplate") or workers
-    yield _idle_set(_name(obj))
+    yield _intermediate_set(_name(obj))
     for group in range(_count(obj["spec"])):
         name = f"{_name(obj)}-{group}"
         yield Child(POD, _member(obj, leaders, name, (group, 0), size), owner=_name(obj))
@@ -120,7 +120,7 @@ def _leader_worker_set(obj: Object) -> Iterator[Child]:
             yield Child(POD, _member(obj, workers, f"{name}-{index}", (group, index), size), owner=_name(obj))
 
 
-def _idle_set(name: str) -> Child:
+def _intermediate_set(name: str) -> Child:
     """Return the StatefulSet between a LeaderWorkerSet and its pods; the row creates those itself."""
     return Child(STATEFUL_SET, {"metadata": {"name": name}, "spec": {"replicas": 0, "template": {"spec": {}}}})
 
