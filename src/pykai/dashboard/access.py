@@ -86,9 +86,9 @@ class Reviews:
         now, known = self.clock(), self._users.get(token)
         if known is not None and now - known[0] < KEPT_SECONDS:
             return known[1]
-        status = await self._ask(TOKEN_REVIEW, {"spec": {"token": token}})
+        status = await self._review(TOKEN_REVIEW, {"spec": {"token": token}})
         found = _user(status.get("user") or {}) if status.get("authenticated") else None
-        _keep(self._users, token, (now, found))
+        _put(self._users, token, (now, found))
         return found
 
     async def viewer(self, user: User, namespaces: Iterable[str]) -> Viewer:
@@ -111,12 +111,12 @@ class Reviews:
         where = {"namespace": namespace} if namespace else {}
         attributes = {"verb": "list", "group": resource.group, "resource": resource.plural, **where}
         async with self._turns:
-            status = await self._ask(ACCESS_REVIEW, {"spec": {**user.spec(), "resourceAttributes": attributes}})
+            status = await self._review(ACCESS_REVIEW, {"spec": {**user.spec(), "resourceAttributes": attributes}})
         allowed = bool(status.get("allowed"))
-        _keep(self._allowed, key, (now, allowed))
+        _put(self._allowed, key, (now, allowed))
         return allowed
 
-    async def _ask(self, resource: Resource, review: Object) -> Object:
+    async def _review(self, resource: Resource, review: Object) -> Object:
         try:
             answer = await self.api.create(resource, review)
         except ApiError as error:
@@ -125,7 +125,7 @@ class Reviews:
         return status
 
 
-def _keep(kept: dict[K, V], key: K, value: V) -> None:
+def _put(kept: dict[K, V], key: K, value: V) -> None:
     if len(kept) >= MOST_KEPT:
         kept.clear()
     kept[key] = value

@@ -43,7 +43,7 @@ def explanation(view: RedactedView, gang: Key) -> Explanation:
         if view.moment.overview.verdicts.get(gang) is not None:
             start = expected_start(decided, gang)
             found = msgspec.structs.replace(found, remedies=remedies(decided, gang), start=start)
-    return scrubbed(view, found)
+    return redacted(view, found)
 
 
 def answer(view: RedactedView, question: Question) -> WhatIfResult:
@@ -58,7 +58,7 @@ def answer(view: RedactedView, question: Question) -> WhatIfResult:
         if not view.viewer.sees(str(namespace)):
             raise ValueError("metadata.namespace: you may not list pods in this namespace")
     with view.moment.questions:
-        return scrubbed(view, what_if(view.moment.own, manifests, edits))
+        return redacted(view, what_if(view.moment.own, manifests, edits))
 
 
 def parse_changes(text: str) -> Iterator[ClusterChange]:
@@ -88,18 +88,18 @@ def parse_changes(text: str) -> Iterator[ClusterChange]:
             raise ChangeError(f"changes: {flag!r} is none of --add-nodes, --like, --set, --drain, --delete")
 
 
-def scrubbed(view: RedactedView, answer: T) -> T:
+def redacted(view: RedactedView, answer: T) -> T:
     """Return the answer without names that the viewer may not see."""
     if view.viewer.sees_all:
         return answer
-    return msgspec.convert(_scrub(view, msgspec.to_builtins(answer)), type(answer))
+    return msgspec.convert(_redact(view, msgspec.to_builtins(answer)), type(answer))
 
 
-def _scrub(view: RedactedView, value: Any) -> Any:
+def _redact(view: RedactedView, value: Any) -> Any:
     if isinstance(value, str):
         return view.text(value)
     if isinstance(value, dict):
-        return {view.text(key): _scrub(view, each) for key, each in value.items()}
+        return {view.text(key): _redact(view, each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_scrub(view, each) for each in value]
+        return [_redact(view, each) for each in value]
     return value

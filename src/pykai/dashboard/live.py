@@ -90,7 +90,7 @@ class LiveBoard(Board):
         self._events: SharedInformer[Object] = self._watches.of(
             EVENT, Object, Selection(fields=f"involvedObject.kind={POD_GROUP.kind}"), optional=True
         )
-        self._events.subscribe(self._happened)
+        self._events.subscribe(self._event_changed)
         self._told: dict[str, EvictionView] = {}
         self._by_gang: dict[Key, dict[str, HistoryLine]] = {}
         self._samples = Samples()
@@ -102,8 +102,8 @@ class LiveBoard(Board):
         """Follow the cluster until cancelled; raise the error that ends an informer, such as rejected credentials."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watches.run())
-            await self._known()
-            await self._decide_again()
+            await self._wait_for_sync()
+            await self._decide_on_changes()
         raise AssertionError("boards are followed until they are cancelled")
 
     async def first(self) -> DecidedMoment:
@@ -113,7 +113,7 @@ class LiveBoard(Board):
         assert moment is not None
         return moment
 
-    async def _known(self) -> None:
+    async def _wait_for_sync(self) -> None:
         """Wait until all required kinds have synced; report optional kinds that cannot be listed."""
         began = asyncio.get_running_loop().time()
         while True:
@@ -121,22 +121,22 @@ class LiveBoard(Board):
             patient = asyncio.get_running_loop().time() - began < SYNC_TIMEOUT_SECONDS
             if not missing or (not patient and not any(kind.resource in NEEDED for kind in missing)):
                 break
-            self._note_problems()
+            self._update_problems()
             await asyncio.sleep(POLL_SECONDS)
         self._informers.note_installed()
-        self._note_problems()
+        self._update_problems()
 
-    def _note_problems(self) -> None:
+    def _update_problems(self) -> None:
         lost = tuple(f"Not known: {kind.problem}" for kind in self._kinds if not kind.alive and kind.problem)
         found = (*self._notes, *lost)
         if found != self.problems:
             self.problems = found
 
-    async def _decide_again(self) -> NoReturn:
+    async def _decide_on_changes(self) -> NoReturn:
         seen, number = -1, 0
         while True:
             stamp = self._cache.revision + self._since
-            self._note_problems()
+            self._update_problems()
             if stamp == seen:
                 await asyncio.sleep(POLL_SECONDS)
                 continue
@@ -171,7 +171,7 @@ class LiveBoard(Board):
         known = from_object(self._moment, gang) if self._moment else []
         return sorted([*known, *self._by_gang.get(gang, {}).values()], key=lambda each: each.at)
 
-    def _happened(self, change: Change[Object]) -> None:
+    def _event_changed(self, change: Change[Object]) -> None:
         """Record an event of a PodGroup; the API server forgets it after an hour, the board keeps it."""
         event, name = change.object, "/".join(change.key)
         about = event.get("involvedObject") or {}

@@ -24,7 +24,7 @@ CARDS = 256
 """The most nodes drawn individually; larger clusters are drawn as a map."""
 
 
-class NotThereError(LookupError):
+class PageNotFoundError(LookupError):
     """The queue, node or workload does not exist, or the viewer may not see it."""
 
 
@@ -50,7 +50,7 @@ def queue(view: RedactedView, name: str, query: Query) -> Variables:
     """Return one queue: its amounts, its order of service and its running workloads."""
     found = view.queue(name)
     if found is None:
-        raise NotThereError(f"There is no queue {name}.")
+        raise PageNotFoundError(f"There is no queue {name}.")
     styles = drawing.colours(view.queues)
     overview = view.moment.overview
     waiting, hidden = view.split(overview.queue_order(name))
@@ -144,7 +144,7 @@ def node(view: RedactedView, name: str, query: Query) -> Variables:
     """Return one node, with the pods on each of its GPUs."""
     found = view.node(name)
     if found is None:
-        raise NotThereError(f"There is no node {name}.")
+        raise PageNotFoundError(f"There is no node {name}.")
     return {"node": found, "styles": drawing.colours(view.queues)}
 
 
@@ -154,7 +154,7 @@ def waiting(view: RedactedView, query: Query) -> Variables:
     shown, hidden = view.waiting
     reason, queue, text = query.get("reason", ""), query.get("queue", ""), query.get("q", "").strip().lower()
     reasons = Counter(each.reason or each.state for each in shown)
-    chosen = [each for each in shown if _chosen(each, reason, queue, text)]
+    chosen = [each for each in shown if _matches_filter(each, reason, queue, text)]
     page, pages = _page(query, len(chosen))
     return {
         "workloads": chosen[page * ROWS : (page + 1) * ROWS],
@@ -172,7 +172,7 @@ def waiting(view: RedactedView, query: Query) -> Variables:
     }
 
 
-def _chosen(each: WorkloadView, reason: str, queue: str, text: str) -> bool:
+def _matches_filter(each: WorkloadView, reason: str, queue: str, text: str) -> bool:
     if reason and (each.reason or each.state) != reason:
         return False
     if queue and each.queue != queue:
@@ -216,7 +216,7 @@ def workload(view: RedactedView, gang: Key, query: Query) -> Variables:
     """Return one workload: its pods and its history."""
     found = view.workload(gang)
     if found is None:
-        raise NotThereError(f"There is no workload {gang[0]}/{gang[1]}.")
+        raise PageNotFoundError(f"There is no workload {gang[0]}/{gang[1]}.")
     return {
         "workload": found,
         "pods": _pods(view, gang),
@@ -248,9 +248,9 @@ def _pods(view: RedactedView, gang: Key) -> list[Variables]:
                 "why": view.text(" ".join(why.split())),
             }
         )
-    return sorted(found, key=lambda pod: _natural(pod["name"]))[: 5 * ROWS]
+    return sorted(found, key=lambda pod: _natural_order(pod["name"]))[: 5 * ROWS]
 
 
-def _natural(name: str) -> list[tuple[int, int, str]]:
+def _natural_order(name: str) -> list[tuple[int, int, str]]:
     """Return the sort key in which worker-10 follows worker-9."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in name.replace("-", " - ").split(" ")]

@@ -49,10 +49,10 @@ class RedactedView:
         """Return the text without names that the viewer may not see."""
         if self.viewer.sees_all or not text:
             return text
-        secret = self._secret
-        return _NAME.sub(lambda found: HIDDEN if self._is_secret(found[0], secret) else found[0], text)
+        secret = self._hidden_names
+        return _NAME.sub(lambda found: HIDDEN if self._is_hidden(found[0], secret) else found[0], text)
 
-    def _is_secret(self, found: str, secret: frozenset[str]) -> bool:
+    def _is_hidden(self, found: str, secret: frozenset[str]) -> bool:
         """Whether a token is a hidden name, or `namespace/name` in a hidden namespace, also of a deleted object."""
         namespace, slash, name = found.partition("/")
         if slash and "/" not in name and _NAMESPACE.fullmatch(namespace) and not self.viewer.sees(namespace):
@@ -60,7 +60,7 @@ class RedactedView:
         return found in secret or any(part in secret for part in found.split("/"))
 
     @cached_property
-    def _secret(self) -> frozenset[str]:
+    def _hidden_names(self) -> frozenset[str]:
         """Return the hidden names that are not also visible ones."""
         snapshot, sees = self.moment.decided.snapshot, self.viewer.sees
         hidden, shown = set[str](), set[str]()
@@ -73,8 +73,10 @@ class RedactedView:
         for namespace, *rest in (*past, *evictors):
             (shown if sees(namespace) else hidden).update((namespace, *rest))
         if not self.viewer.queues:
-            hidden.update(queue.name for queue in self.moment.overview.queues if queue.name not in self._own_queues)
-            hidden.update(queue.title for queue in self.moment.overview.queues if queue.name not in self._own_queues)
+            hidden.update(queue.name for queue in self.moment.overview.queues if queue.name not in self._visible_queues)
+            hidden.update(
+                queue.title for queue in self.moment.overview.queues if queue.name not in self._visible_queues
+            )
         if not self.viewer.nodes:
             hidden.update(snapshot.nodes.names)
         return frozenset(hidden - shown - {""})
@@ -86,20 +88,20 @@ class RedactedView:
         found = self.moment.overview.queues
         if self.viewer.queues:
             return found
-        own = self._own_queues
-        shown = [self._own_relations(queue) for queue in found if queue.name in own]
+        own = self._visible_queues
+        shown = [self._visible_relations(queue) for queue in found if queue.name in own]
         rest = [queue for queue in found if queue.name not in own and queue.leaf]
-        return (*shown, _summed(rest)) if rest else tuple(shown)
+        return (*shown, _merged(rest)) if rest else tuple(shown)
 
     @cached_property
-    def _own_queues(self) -> frozenset[str]:
+    def _visible_queues(self) -> frozenset[str]:
         """Return the queues of visible workloads, and their ancestors."""
         gangs, queues = self.moment.decided.snapshot.gangs, self.moment.decided.snapshot.queues
         used = {gangs.queue[row] for row, namespace in enumerate(gangs.namespaces) if self.viewer.sees(namespace)}
         return frozenset(queues.names[above] for row in used if row >= 0 for above in queues.paths[row])
 
-    def _own_relations(self, queue: QueueView) -> QueueView:
-        own = self._own_queues
+    def _visible_relations(self, queue: QueueView) -> QueueView:
+        own = self._visible_queues
         return msgspec.structs.replace(
             queue,
             may_reclaim_from=tuple(name if name in own else OTHERS for name in queue.may_reclaim_from),
@@ -115,14 +117,14 @@ class RedactedView:
         found = self.board.samples()
         if self.viewer.queues:
             return found
-        own = self._own_queues
+        own = self._visible_queues
         return [
             BoardSample(each.at, each.gpus, {name: use for name, use in each.queues.items() if name in own})
             for each in found
         ]
 
     def _queue_name(self, name: str) -> str:
-        return name if self.viewer.queues or name in self._own_queues else OTHERS
+        return name if self.viewer.queues or name in self._visible_queues else OTHERS
 
     # ------------------------------------------------------------------------------------------------------- workloads
     @cached_property
@@ -210,7 +212,7 @@ class RedactedView:
         )
 
 
-def _summed(queues: Sequence[QueueView]) -> QueueView:
+def _merged(queues: Sequence[QueueView]) -> QueueView:
     """Return the sum of hidden queues as one row."""
 
     def total(field: str) -> Amount:

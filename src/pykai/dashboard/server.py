@@ -26,7 +26,7 @@ from pykai.config.fields import FieldError
 from pykai.dashboard import answers, pages, text_forms
 from pykai.dashboard.access import ReviewError, Reviews, Sessions, User, Viewer
 from pykai.dashboard.board import Board
-from pykai.dashboard.pages import NotThereError, Query, Variables
+from pykai.dashboard.pages import PageNotFoundError, Query, Variables
 from pykai.dashboard.redaction import RedactedView
 
 COOKIE = "kai-dashboard"
@@ -121,19 +121,19 @@ class Dashboard:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Reject other hosts and sites, authenticate the request, and set the headers of every response."""
         try:
-            response = await self._admitted(request, handler)
+            response = await self._authenticate(request, handler)
         except web.HTTPException as error:
             error.headers.update(HEADERS)
             raise
-        except NotThereError as error:
-            response = await self._problem(request, 404, "Not here", str(error))
+        except PageNotFoundError as error:
+            response = await self._error_page(request, 404, "Not found", str(error))
         except ReviewError as error:
-            response = await self._problem(request, 503, "The API server does not answer", str(error))
+            response = await self._error_page(request, 503, "The API server does not answer", str(error))
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
 
-    async def _admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _authenticate(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if isinstance(self.gate, ByHand) and not _own_host(request):
             raise web.HTTPMisdirectedRequest(text="this dashboard answers on loopback only")
         if request.method != "GET" and not _same_site(request):
@@ -142,10 +142,10 @@ class Dashboard:
             return await handler(request)
         viewer = await self._viewer(request)
         if viewer is None:
-            return await self._unknown(request)
+            return await self._unauthenticated(request)
         if viewer.sees_nothing:
             why = f"{viewer.name} may list no pods, queues or nodes in this cluster."
-            return await self._problem(request, 403, "Nothing to see", why, viewer)
+            return await self._error_page(request, 403, "Access denied", why, viewer)
         request[VIEWER] = viewer
         return await handler(request)
 
@@ -156,9 +156,9 @@ class Dashboard:
             return Viewer() if compare_digest(given.encode(), self.gate.secret.encode()) else None
         token = _bearer(request) or self.gate.sessions.token(given)
         user = await self.gate.reviews.user(token) if token else None
-        return None if user is None else await self._seen_by(user)
+        return None if user is None else await self._viewer_of(user)
 
-    async def _seen_by(self, user: User) -> Viewer:
+    async def _viewer_of(self, user: User) -> Viewer:
         assert isinstance(self.gate, SignedIn)
         moment = self.board.moment()
         namespaces = set(moment.decided.snapshot.gangs.namespaces) if moment else set[str]()
@@ -166,7 +166,7 @@ class Dashboard:
         namespaces |= {each.evictor_namespace for each in self.board.evictions()} - {""}
         return await self.gate.reviews.viewer(user, namespaces)
 
-    async def _unknown(self, request: web.Request) -> web.StreamResponse:
+    async def _unauthenticated(self, request: web.Request) -> web.StreamResponse:
         """Answer an unauthenticated request: start the session if it has the secret, or redirect to sign in."""
         if isinstance(self.gate, SignedIn):
             if _bearer(request) or _fragment(request) or request.path == "/events":
@@ -175,7 +175,7 @@ class Dashboard:
         given = request.query.get("token", "")
         if not compare_digest(given.encode(), self.gate.secret.encode()):
             why = "Open the address that `kai dashboard` printed: it ends with ?token=…"
-            return await self._problem(request, 401, "Sign in", why)
+            return await self._error_page(request, 401, "Sign in", why)
         answer = web.HTTPSeeOther(request.path)
         answer.set_cookie(COOKIE, given, httponly=True, samesite="Strict")
         raise answer
@@ -261,7 +261,7 @@ class Dashboard:
         }
         return self._environment.get_template(f"{name}.html").render({**common, **found})
 
-    async def _problem(
+    async def _error_page(
         self, request: web.Request, status: int, heading: str, text: str, viewer: Viewer | None = None
     ) -> web.Response:
         found = {"heading": heading, "text": text}
@@ -282,7 +282,7 @@ class Dashboard:
         view = self._view(request)
         gang = request.match_info["namespace"], request.match_info["name"]
         if view is None or view.workload(gang) is None:
-            raise NotThereError(f"There is no workload {gang[0]}/{gang[1]}.")
+            raise PageNotFoundError(f"There is no workload {gang[0]}/{gang[1]}.")
         async with self._questions:
             found = await asyncio.to_thread(answers.explanation, view, gang)
         return await self._render(request, "explanation", {"answer": found, "view": view}, request[VIEWER])
@@ -318,7 +318,7 @@ class Dashboard:
         revision = int(asked) if asked.isdecimal() and len(asked) < 16 else 0
         await response.write(b"retry: 2000\n\n")
         began = monotonic()
-        while monotonic() - began < 3600 and await self._still_known(request):
+        while monotonic() - began < 3600 and await self._is_authenticated(request):
             try:
                 async with asyncio.timeout(PING_SECONDS):
                     revision = await self.board.newer_than(revision)
@@ -329,7 +329,7 @@ class Dashboard:
             await asyncio.sleep(SSE_SECONDS)
         return response
 
-    async def _still_known(self, request: web.Request) -> bool:
+    async def _is_authenticated(self, request: web.Request) -> bool:
         """Whether the listener is still authenticated: the token may have expired."""
         return await self._viewer(request) is not None
 

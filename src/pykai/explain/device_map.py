@@ -163,14 +163,14 @@ def _uses(snapshot: Snapshot) -> dict[int, _Use]:
         share = amounts.share_portion(c, node) if c.shared else 1.0
         workload, queue = ("", "") if gang < 0 else (gangs.names[gang], gangs.queue_name(gang))
         holder = Holder(meta.namespace, meta.name, workload, queue, share, int(pods.status[pod]) in _LEAVING)
-        _charge(use, c, holder, pods.gpu_groups.get(pod, ()))
+        _allocate(use, c, holder, pods.gpu_groups.get(pod, ()))
         if c.gpu_kind is GpuKind.MIG:
             for row in mig_rows:
                 use.mig[row] = use.mig.get(row, 0.0) + float(c.request[row])
     return found
 
 
-def _charge(use: _Use, c: PodClass, holder: Holder, groups: Sequence[str]) -> None:
+def _allocate(use: _Use, c: PodClass, holder: Holder, groups: Sequence[str]) -> None:
     if not c.shared:
         use.whole += [DeviceView((holder,), 0.0)] * int(c.request[GPU])
         return

@@ -53,7 +53,7 @@ def _objects(before: Sections, after: Sections) -> Iterator[ObjectChange]:
         for name in sorted(old.keys() | new.keys()):
             if name not in old or name not in new:
                 yield ObjectChange(section, name, "removed" if name in old else "added")
-            elif fields := tuple(_fields(_stated(old[name]), _stated(new[name]), "")):
+            elif fields := tuple(_fields(_without_ignored(old[name]), _without_ignored(new[name]), "")):
                 yield ObjectChange(section, name, "changed", fields)
 
 
@@ -62,7 +62,7 @@ def _by_name(objects: Iterable[Object]) -> dict[str, Object]:
     return {"/".join(filter(None, (meta.get("namespace", ""), meta["name"]))): obj for meta, obj in metas}
 
 
-def _stated(obj: Object) -> Object:
+def _without_ignored(obj: Object) -> Object:
     meta = {key: value for key, value in obj["metadata"].items() if key not in _IGNORED}
     return {**obj, "metadata": meta}
 

@@ -262,7 +262,7 @@ class Overview:
             for ours in queues.paths[row]:
                 siblings = queues.children[queues.parent[ours]] if queues.parent[ours] >= 0 else roots
                 for theirs in siblings:
-                    if theirs != ours and can_lose[theirs] and _may_take(book, claim, theirs, unit):
+                    if theirs != ours and can_lose[theirs] and _can_reclaim(book, claim, theirs, unit):
                         found.setdefault(row, []).append(theirs)
         return found
 
@@ -370,12 +370,12 @@ class Overview:
     def _state(self, row: int) -> str:
         if not self._pod_counts[2][row]:
             return "Running" if self._pod_counts[0][row] else "Ended"
-        if row in self._given[0]:
+        if row in self._placed_by_plan[0]:
             return "Starting"
-        return "Pipelined" if row in self._given[1] else "Waiting"
+        return "Pipelined" if row in self._placed_by_plan[1] else "Waiting"
 
     @cached_property
-    def _given(self) -> tuple[set[int], set[int]]:
+    def _placed_by_plan(self) -> tuple[set[int], set[int]]:
         """Return the gangs whose pods the plan binds, and those whose pods it nominates."""
         rows, gang = self.snapshot.pods.rows_of, self.snapshot.pods.gang
         bound = rows([bind.pod for bind in self.plan.binds]).values()
@@ -413,7 +413,7 @@ class Overview:
         )
 
 
-def _may_take(book: QueueBook, claim: Claim, victim: int, unit: Triple) -> bool:
+def _can_reclaim(book: QueueBook, claim: Claim, victim: int, unit: Triple) -> bool:
     return may_lose(book, claim, victim) and reclaimable(book, claim, {victim: [unit]})
 
 

@@ -54,7 +54,7 @@ _AMOUNTS: Final = frozenset({"requests", "limits", "allocatable", "capacity", "o
 """Fields whose keys users choose: labels (`_LABELS`) and resource names (`_AMOUNTS`)."""
 _VERBATIM: Final = frozenset({"attributes"})
 """Fields kept unchanged, because CEL expressions read them."""
-_MEANT: Final = frozenset({names.KUBEFLOW_ROLE_LABEL, names.RAY_NODE_TYPE_LABEL, names.TASK_PRIORITY_LABEL})
+_ORDER_LABELS: Final = frozenset({names.KUBEFLOW_ROLE_LABEL, names.RAY_NODE_TYPE_LABEL, names.TASK_PRIORITY_LABEL})
 """Labels whose values determine the order of a gang's pods."""
 _DROPPED: Final = frozenset({"message", "reason", "managedFields", "image", "command", "args"})
 _OF_CONTAINERS: Final = (names.NVFRACTIONS_PREFIX, names.PORTION_LIMIT_PREFIX)
@@ -94,11 +94,11 @@ def _projected(section: str, obj: Json) -> Json:
     kind = _kinds().get(section)
     if kind is None:
         return {"metadata": {"name": obj["metadata"]["name"]}}
-    kept = _read_by(kind, obj, 0)
+    kept = _fields_read(kind, obj, 0)
     meta = kept["metadata"]
     if owners := meta.get("ownerReferences"):
         meta["ownerReferences"] = [{key: each[key] for key in _OWNER if key in each} for each in owners]
-    meta["annotations"] = {k: v for k, v in (meta.get("annotations") or {}).items() if _matters(k)}
+    meta["annotations"] = {k: v for k, v in (meta.get("annotations") or {}).items() if _is_read(k)}
     for name in _CONTAINERS if section == "pods" else ():
         if containers := (kept.get("spec") or {}).get(name):
             kept["spec"][name] = [_container(each) for each in containers]
@@ -127,7 +127,7 @@ def _struct_in(info: msgspec.inspect.Type) -> type[msgspec.Struct] | None:
     return next((found for part in parts if (found := _struct_in(part)) is not None), None)
 
 
-def _read_by(kind: type[msgspec.Struct], obj: Json, depth: int) -> Json:
+def _fields_read(kind: type[msgspec.Struct], obj: Json, depth: int) -> Json:
     """Return the fields of an object that a struct declares, two levels deep; deeper levels are kept unchanged."""
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
@@ -136,11 +136,11 @@ def _read_by(kind: type[msgspec.Struct], obj: Json, depth: int) -> Json:
         value, inner = obj.get(field.encode_name), _struct_in(field.type)
         if value is not None:
             narrow = inner is not None and isinstance(value, dict) and depth < _DEPTH
-            found[field.encode_name] = _read_by(inner, value, depth + 1) if narrow and inner else value
+            found[field.encode_name] = _fields_read(inner, value, depth + 1) if narrow and inner else value
     return found
 
 
-def _matters(annotation: str) -> bool:
+def _is_read(annotation: str) -> bool:
     """Whether decisions may read the annotation."""
     ours = annotation in _CONSTANTS or annotation.startswith((names.GPU_GROUP_LABEL, *_OF_CONTAINERS))
     return ours and annotation != names.TOP_OWNER_METADATA and not annotation.endswith(_DEVICES)
@@ -190,7 +190,7 @@ class Words:
             return {self.of_key(key, field): self.replaced(inner, key) for key, inner in kept.items()}
         if isinstance(value, list):
             return [self.replaced(inner, field) for inner in value]
-        if not isinstance(value, str) or _stays(field, value):
+        if not isinstance(value, str) or _is_kept(field, value):
             return value
         return self.of_key(value) if field in _KEYS else self.of(value)
 
@@ -201,9 +201,9 @@ _KEYS = frozenset(
 """Fields whose values are keys of labels."""
 
 
-def _stays(field: str, text: str) -> bool:
+def _is_kept(field: str, text: str) -> bool:
     """Whether a string is kept unchanged."""
-    if field in _WORDS or field in _MEANT or not text or field.startswith(_OF_CONTAINERS):
+    if field in _WORDS or field in _ORDER_LABELS or not text or field.startswith(_OF_CONTAINERS):
         return True
     if text == names.DEFAULT_PODSET and field == names.SUBGROUP_LABEL:
         return True
@@ -215,7 +215,7 @@ def _is_private(key: str, of: str) -> bool:
     domain, slash, _ = key.partition("/")
     if of not in _LABELS and of not in _AMOUNTS:
         return False
-    if key in _CONSTANTS or key in _MEANT:
+    if key in _CONSTANTS or key in _ORDER_LABELS:
         return False
     return not domain.endswith(_KNOWN_DOMAINS) if slash else of in _LABELS
 
@@ -245,5 +245,5 @@ def _strings(value: Json, field: str) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _strings(inner, field)
-    elif isinstance(value, str) and not _stays(field, value) and (field not in _KEYS or _is_private(value, "labels")):
+    elif isinstance(value, str) and not _is_kept(field, value) and (field not in _KEYS or _is_private(value, "labels")):
         yield value

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from pykai.explain.changes import ADDED, AddNodes, AddPods, ClusterChange, Delete, EditGroup, EditPods, SetQueue
-from pykai.explain.room import Room, running
+from pykai.explain.freed_capacity import FreedCapacity, running
 from pykai.explain.source import Decided
 from pykai.explain.why import STARTS, VICTIMS, Explanation, Remedy, Start, explain, waits
 from pykai.model.plan import Category, Dominant, Key
@@ -34,11 +34,11 @@ from pykai.observe.wording import many
 MOST = 4096
 MODELS = 4
 """The number of node shapes tried as the model of a new node."""
-SPARE = 64
+SPARE_GPUS = 64
 """The number of GPUs tried in addition to a multiple of the gang's own: gangs earlier in the order take some."""
-ENDS = 8
+MOST_ENDING = 8
 """The number of running workloads tried as the one that ends, and the most that end together."""
-SHORT = ("InsufficientResources", "GangDoesNotFit", "ReclaimQueueAtFairShare")
+SHORTAGE_REASONS = ("InsufficientResources", "GangDoesNotFit", "ReclaimQueueAtFairShare")
 """Reasons of pending gangs that would take freed capacity."""
 _SCALE = {"gpu": 1.0, "cpu": 1000.0, "memory": 1000.0}
 """One unit of a remedy (a GPU, a core, a gigabyte) in the units of a Queue's spec."""
@@ -71,7 +71,7 @@ def remedies(decided: Decided, gang: Key) -> tuple[Remedy, ...]:
     for family in families(decided, gang):
         if family.unless in {each.kind for each in found} or (family.unless == family.kind and family.kind in taken):
             continue
-        if taken and _wanted_before(decided, gang, family.offers) > family.offers:
+        if taken and _gpus_ahead(decided, gang, family.offers) > family.offers:
             continue
         search = _Search(decided, gang, family)
         if (remedy := search.smallest()) is not None:
@@ -119,22 +119,22 @@ class _Search:
             return None
         found = self._helps(size)
         if found is not None:
-            return self._halved(*self._lowered(size, found))
+            return self._bisect(*self._step_down(size, found))
         failed = size
         if self.taken and size < most:
-            if _wanted_before(self._decided, self._gang, self._family.offers) > self._family.offers:
+            if _gpus_ahead(self._decided, self._gang, self._family.offers) > self._family.offers:
                 return None
             size, found = most, self._helps(most)
             if found is not None and failed < self._used < most and (fewer := self._helps(self._used)) is not None:
-                return self._halved(*self._lowered(self._used, fewer, failed))
+                return self._bisect(*self._step_down(self._used, fewer, failed))
         while found is None:
             if size >= most:
                 return None
             failed, size = size, min(size * 2, most)
             found = self._helps(size)
-        return self._halved(failed, size, found)
+        return self._bisect(failed, size, found)
 
-    def _lowered(self, size: int, found: Explanation, failed: int = 0) -> tuple[int, int, Explanation]:
+    def _step_down(self, size: int, found: Explanation, failed: int = 0) -> tuple[int, int, Explanation]:
         """Step down from a size that helps, doubling the step; return (a failing size, the last helping one, its
         result)."""
         step = 1
@@ -146,7 +146,7 @@ class _Search:
             size, found, step = smaller, better, 2 * step
         return failed, size, found
 
-    def _halved(self, failed: int, size: int, found: Explanation) -> Remedy:
+    def _bisect(self, failed: int, size: int, found: Explanation) -> Remedy:
         """Bisect between a size that does not help and one that does."""
         while size - failed > 1:
             middle = (failed + size) // 2
@@ -182,7 +182,7 @@ def families(decided: Decided, gang: Key) -> list[Family]:
         _queue_figures,
         _smaller_gang,
         _more_devices,
-        _others_end,
+        _end_others,
     ]
     return [family for make in makers for family in make(decided, gang, verdict.dominant)]
 
@@ -204,7 +204,7 @@ def _missing_pods(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Fam
     if reason.token == "SchedulingGated":
         yield _single("gates", EditPods(gang, (("scheduling_gates", None),)), "remove the scheduling gates of its pods")
     elif reason.token == "PodsMissing" and decided.snapshot.gangs.pods(_row(decided, gang)):
-        missing = max(_least(decided, gang) - len(decided.snapshot.gangs.pods(_row(decided, gang))), 1)
+        missing = max(_min_member(decided, gang) - len(decided.snapshot.gangs.pods(_row(decided, gang))), 1)
         yield Family(
             "pods", MOST, lambda n: [AddPods(gang, n)], lambda n: f"{_count(n, 'more pod')} of the workload", missing
         )
@@ -219,7 +219,7 @@ def _queue_figures(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Fa
         return
     queues = decided.snapshot.queues
     path = [queues.names[each] for each in queues.paths[queue]]
-    for resource in _scarce(decided, gang):
+    for resource in _requested_resources(decided, gang):
         for some in [path[:1]] if len(path) == 1 else [path[:1], path]:
             yield from _raised(decided, gang, some, (resource, field))
 
@@ -247,14 +247,14 @@ def _raised(decided: Decided, gang: Key, queues: Sequence[str], figure: tuple[st
     yield Family(field, MOST, edits, text, min(max(ceil(short / _SCALE[resource]), 1), MOST), unless=field)
 
 
-def _scarce(decided: Decided, gang: Key) -> list[str]:
+def _requested_resources(decided: Decided, gang: Key) -> list[str]:
     """Return the queue resources that the gang's pending pods request, GPUs first."""
     gpus = any(c.wants_gpu or c.request[GPU] > 0 for c in _needed(decided, gang))
     return [*(["gpu"] if gpus else []), "cpu", "memory"]
 
 
 def _smaller_gang(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
-    least = _least(decided, gang)
+    least = _min_member(decided, gang)
     sub_groups = decided.cache.of(kinds.PodGroup)[gang].spec.sub_groups
     if reason.token in ("GangDoesNotFit", "PodsMissing") and least > 1 and not sub_groups:
         fit = next((each for each in decided.waiting[gang].actions if each.needed), None)
@@ -272,7 +272,7 @@ def _fewer_constraints(decided: Decided, gang: Key, reason: Dominant) -> Iterato
     """Remove one entry of the node selector, or the affinity, or tolerate every taint."""
     if reason.token not in ("NoMatchingNodes", "InsufficientResources", "GangDoesNotFit", "PodRefused"):
         return
-    spec = _waiting_pod(decided, gang).spec
+    spec = _pending_pod(decided, gang).spec
     selector: dict[str, str] = msgspec.json.decode(spec.node_selector) if spec.node_selector else {}
     for key in selector:
         rest = {name: value for name, value in selector.items() if name != key} or None
@@ -288,16 +288,16 @@ def _fewer_constraints(decided: Decided, gang: Key, reason: Dominant) -> Iterato
 
 def _more_devices(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
     """Add GPUs on a new node or, for workloads without GPUs, nodes like existing ones."""
-    if reason.token not in (*SHORT, "TopologyTooNarrow", "TooLargeForEveryNode"):
+    if reason.token not in (*SHORTAGE_REASONS, "TopologyTooNarrow", "TooLargeForEveryNode"):
         return
     classes = _needed(decided, gang)
     gpus = sum(ceil(float(c.request[GPU]) or c.devices) for c in classes)
-    for model, place in _models(decided):
+    for model, place in _node_models(decided):
         yield _more_gpus(gang, gpus, model, place) if gpus else _more_nodes(len(classes), model, place)
 
 
 def _more_gpus(gang: Key, gpus: int, model: str, place: str) -> Family:
-    most = min(4 * gpus + SPARE, MOST)
+    most = min(4 * gpus + SPARE_GPUS, MOST)
     return Family(
         "gpus",
         most,
@@ -330,19 +330,19 @@ def _gpus_on_added(decided: Decided, gang: Key) -> int:
     return ceil(sum(float(pods.of_class(rows[pod]).request[GPU]) for pod in until))
 
 
-def _wanted_before(decided: Decided, gang: Key, enough: float) -> float:
+def _gpus_ahead(decided: Decided, gang: Key, enough: float) -> float:
     """Return the GPUs that gangs earlier in the order of service would take, counted up to `enough`."""
     wanted = 0.0
     for key in decided.order:
         if key == gang or wanted > enough:
             break
         verdict = decided.waiting.get(key)
-        if verdict is not None and verdict.dominant is not None and verdict.dominant.token in SHORT:
+        if verdict is not None and verdict.dominant is not None and verdict.dominant.token in SHORTAGE_REASONS:
             wanted += waits(decided, key).gpus
     return wanted
 
 
-def _models(decided: Decided) -> Iterator[tuple[str, str]]:
+def _node_models(decided: Decided) -> Iterator[tuple[str, str]]:
     """Return nodes of different shapes, each with a description, as models of a new node; most devices first."""
     nodes = decided.snapshot.nodes
     levels = [key for keys in decided.snapshot.topologies.values() for key in keys if "hostname" not in key]
@@ -359,27 +359,27 @@ def _models(decided: Decided) -> Iterator[tuple[str, str]]:
         yield nodes.names[row], f"like {nodes.names[row]}" + (f" in {domain}" if domain else "")
 
 
-def _others_end(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
+def _end_others(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
     """End one running workload, the smallest that leaves enough capacity first; or end the oldest ones."""
     if reason.category not in ("shortage", "queue policy"):
         return
-    room = Room(decided.snapshot, _row(decided, gang), _needed(decided, gang))
-    for key, gpus in room.by_promise()[:ENDS]:
-        yield _single("end", Delete((key,)), _ends(key, gpus), unless="end", offers=gpus or inf)
-    in_order = room.running
-    if len(in_order) > 1 and room.ends_needed() <= ENDS:
+    estimate = FreedCapacity(decided.snapshot, _row(decided, gang), _needed(decided, gang))
+    for key, gpus in estimate.most_promising()[:MOST_ENDING]:
+        yield _single("end", Delete((key,)), _end_text(key, gpus), unless="end", offers=gpus or inf)
+    in_order = estimate.running
+    if len(in_order) > 1 and estimate.ends_needed() <= MOST_ENDING:
         yield Family(
             "ends",
-            min(len(in_order), ENDS),
+            min(len(in_order), MOST_ENDING),
             lambda n: [Delete(tuple(key for key, _ in in_order[:n]))],
-            lambda n: f"the {n} workloads that started first end" if n > 1 else _ends(*in_order[0]),
-            room.ends_needed(),
+            lambda n: f"the {n} workloads that started first end" if n > 1 else _end_text(*in_order[0]),
+            estimate.ends_needed(),
             unless="end",
-            offers=sum(gpus for _, gpus in in_order[:ENDS]) or inf,
+            offers=sum(gpus for _, gpus in in_order[:MOST_ENDING]) or inf,
         )
 
 
-def _ends(key: Key, gpus: float) -> str:
+def _end_text(key: Key, gpus: float) -> str:
     return f"{'/'.join(key)} ({many(gpus, 'GPU')}) ends"
 
 
@@ -388,12 +388,12 @@ def _row(decided: Decided, gang: Key) -> int:
     return decided.snapshot.gangs.rows_of([gang])[gang]
 
 
-def _waiting_pod(decided: Decided, gang: Key) -> kinds.Pod:
+def _pending_pod(decided: Decided, gang: Key) -> kinds.Pod:
     found: kinds.Pod = decided.cache.of(kinds.Pod)[next(iter(decided.waiting[gang].pods))]
     return found
 
 
-def _least(decided: Decided, gang: Key) -> int:
+def _min_member(decided: Decided, gang: Key) -> int:
     return decided.cache.of(kinds.PodGroup)[gang].spec.min_member or 1
 
 
@@ -405,7 +405,7 @@ def _needed(decided: Decided, gang: Key) -> list[PodClass]:
     if decided.cache.of(kinds.PodGroup)[gang].spec.sub_groups:
         return waiting
     waiting.sort(key=lambda c: float(c.request[GPU]))
-    return waiting[: max(_least(decided, gang) - placed, 1)]
+    return waiting[: max(_min_member(decided, gang) - placed, 1)]
 
 
 def _single(kind: str, edit: ClusterChange, text: str, unless: str = "", offers: float = inf) -> Family:
@@ -430,13 +430,13 @@ def expected_start(decided: Decided, gang: Key) -> Start:
     if found.state == STARTS:
         return Start(rfc3339(decided.now), "it gets its place in the next cycle")
     if found.state == VICTIMS:
-        return _after_victims(decided, found)
+        return _after_terminations(decided, found)
     if found.reason is None or found.reason.category not in (Category.SHORTAGE, Category.QUEUE_POLICY):
         return Start("", "" if found.reason is None else "not before the workload or the cluster is changed")
     return _after_ends(decided, gang)
 
 
-def _after_victims(decided: Decided, found: Explanation) -> Start:
+def _after_terminations(decided: Decided, found: Explanation) -> Start:
     """Return the latest termination deadline of the victims; unknown unless all of them are terminating."""
     pods = decided.snapshot.pods
     keys = [(each.split("/", 1)[0], each.split("/", 1)[1]) for each in found.waits_for]

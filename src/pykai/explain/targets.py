@@ -30,18 +30,18 @@ def gangs_of(decided: Decided, target: str, namespace: str) -> list[Key]:
     if not found and kind in ("", *_GROUPS):
         found = list(decided.snapshot.gangs.rows_of([(namespace, name)]))
     if not found and kind not in (*_PODS, *_GROUPS):
-        found = list(_owned(decided, kind, name, namespace))
+        found = list(_gangs_owned_by(decided, kind, name, namespace))
     if not found:
-        raise TargetError(_nothing(decided, target, name, namespace))
+        raise TargetError(_not_found_message(decided, target, name, namespace))
     return found
 
 
-def _owned(decided: Decided, kind: str, name: str, namespace: str) -> Iterator[Key]:
+def _gangs_owned_by(decided: Decided, kind: str, name: str, namespace: str) -> Iterator[Key]:
     """Yield the gangs of an object: those it owns, and those of pods that it owns, directly or as top owner."""
     gangs = decided.snapshot.gangs
     for row, group in enumerate(gangs.objects):
         if group.metadata.namespace == namespace and any(
-            _is(kind, owner_kind) and owner == name for owner_kind, owner in _owners(decided, row, group)
+            _names_kind(kind, owner_kind) and owner == name for owner_kind, owner in _owners(decided, row, group)
         ):
             yield namespace, group.metadata.name
 
@@ -58,12 +58,12 @@ def _owners(decided: Decided, row: int, group: Any) -> Iterator[tuple[str, str]]
         yield stated.get("kind", "").strip(), stated["name"].strip()
 
 
-def _is(said: str, kind: str) -> bool:
+def _names_kind(said: str, kind: str) -> bool:
     """Whether `said` names this kind, in any case, singular or plural; an empty `said` names every kind."""
     return said in ("", kind.lower(), f"{kind.lower()}s", f"{kind.lower()}es")
 
 
-def _nothing(decided: Decided, target: str, name: str, namespace: str) -> str:
+def _not_found_message(decided: Decided, target: str, name: str, namespace: str) -> str:
     snapshot = decided.snapshot
     known: dict[str, str] = {}
     for objects in (snapshot.pods.objects, snapshot.gangs.objects):

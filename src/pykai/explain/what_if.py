@@ -182,8 +182,8 @@ def objects_of(decided: Decided, manifests: Sequence[Manifest]) -> tuple[list[An
     there = {(resource.kind, obj["metadata"]["name"]) for resource, obj in known}
     there |= {("Node", name) for name in decided.snapshot.nodes.names}
     admitted = validation.admit(manifests, there)
-    _refuse_existing(decided, admitted)
-    return loop.run(_made(decided, admitted, known), decided.now)
+    _reject_existing(decided, admitted)
+    return loop.run(_apply_in_memory(decided, admitted, known), decided.now)
 
 
 def _existing(decided: Decided) -> Iterator[tuple[Resource, Object]]:
@@ -198,7 +198,7 @@ def _existing(decided: Decided) -> Iterator[tuple[Resource, Object]]:
             yield resource, {**whole, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
 
 
-def _refuse_existing(decided: Decided, admitted: Sequence[Admitted]) -> None:
+def _reject_existing(decided: Decided, admitted: Sequence[Admitted]) -> None:
     """Raise RejectedError for pods that already exist."""
     pods = decided.cache.of(kinds.Pod)
     there = [one for one in admitted if one.obj["kind"] == "Pod" and (one.key[1], one.key[2]) in pods]
@@ -206,7 +206,7 @@ def _refuse_existing(decided: Decided, admitted: Sequence[Admitted]) -> None:
         raise RejectedError("\n".join(f"{one.manifest.origin}: pod {'/'.join(one.key[1:])} exists" for one in there))
 
 
-async def _made(
+async def _apply_in_memory(
     decided: Decided, admitted: Sequence[Admitted], known: Sequence[tuple[Resource, Object]]
 ) -> tuple[list[Any], list[str]]:
     """Apply the manifests to an API server on which only workload controllers and the pod grouper run."""

@@ -202,7 +202,7 @@ def read_shapes(path: Path) -> list[NodeShape]:
     with path_prefix(f"{path}: "):
         rows = converted(documents.read_one(text), _File).nodes
         shapes = [shape for number, row in enumerate(rows) for shape in _expand(row, f"nodes[{number}]")]
-        _refuse_duplicates([shape.name for shape in shapes])
+        _reject_duplicates([shape.name for shape in shapes])
         return shapes
 
 
@@ -234,7 +234,7 @@ def _shape_problems(shape: NodeShape) -> Iterator[tuple[str, str]]:
         yield from ((f"gpus.{field}", message) for field, message in shape.gpus.problems())
 
 
-def _refuse_duplicates(given: Sequence[str]) -> None:
+def _reject_duplicates(given: Sequence[str]) -> None:
     twice = sorted({name for name in given if given.count(name) > 1})
     if twice:
         raise FieldError("nodes", f"name {twice[0]!r} is used twice")
@@ -331,7 +331,7 @@ class NodeLedger:
     def admit(self, uid: str, requests: Amounts, prefer: str = "") -> tuple[HollowDevice, ...]:
         """Admit a pod and return its devices. `prefer`: UUID of its former device. RefusalError if it does not fit."""
         if uid not in self._holdings:
-            self._refuse_shortage(requests)
+            self._check_capacity(requests)
             self._holdings[uid] = Holding(requests, self._choose(requests.get(names.NVIDIA_GPU, Fraction(0)), prefer))
         return self._holdings[uid].devices
 
@@ -344,7 +344,7 @@ class NodeLedger:
         """Release the resources and devices of the pod, if it has any."""
         self._holdings.pop(uid, None)
 
-    def _refuse_shortage(self, requests: Amounts) -> None:
+    def _check_capacity(self, requests: Amounts) -> None:
         used = self.used()
         for resource, requested in requests.items():
             held, capacity = used.get(resource, Fraction(0)), self._capacity.get(resource, Fraction(0))

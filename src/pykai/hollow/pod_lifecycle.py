@@ -36,18 +36,19 @@ _LONGEST_BACKOFF = 64
 
 @dataclass(slots=True)
 class PodLifecycle:
-    """A pod that this kubelet has admitted or rejected. `pretends`: simulated, all its containers share one log.
+    """A pod that this kubelet has admitted or rejected.
 
-    `works`: simulated, and one of our programs runs in it.
+    `simulated`: no runtime runs it, and all its containers share one log. `runs_program`: simulated, and one of our
+    programs runs in it.
     """
 
     pod: Object
-    pretends: bool
+    simulated: bool
     logs: dict[str, ContainerLog]
     devices: tuple[HollowDevice, ...] = ()
     task: asyncio.Task[None] | None = None
     started: str = ""
-    works: bool = False
+    runs_program: bool = False
     stopping: bool = False
     endless: bool = False
     """The pod runs, or restarts, until it is deleted."""
@@ -99,9 +100,9 @@ class PodLifecycles:
             ledger.release(uid)
         life = self._lives.get(uid)
         if "deletionTimestamp" in pod["metadata"]:
-            self._begin_stop(life or self._enter(pod), pod)
+            self._start_stop(life or self._add(pod), pod)
         elif life is None and not pod_status.is_over(pod):
-            self._begin(self._enter(pod), ledger)
+            self._admit(self._add(pod), ledger)
         elif life is not None:
             life.pod = pod
 
@@ -128,10 +129,10 @@ class PodLifecycles:
             task.cancel()
         await asyncio.gather(*tasks, *self._ending, return_exceptions=True)
 
-    def _enter(self, pod: Object) -> PodLifecycle:
+    def _add(self, pod: Object) -> PodLifecycle:
         metadata = pod["metadata"]
-        pretends = self._runtime is None or not self._runtime.takes(pod)
-        life = PodLifecycle(pod, pretends, _logs(pod, shared=pretends))
+        simulated = self._runtime is None or not self._runtime.takes(pod)
+        life = PodLifecycle(pod, simulated, _logs(pod, shared=simulated))
         self._lives[metadata["uid"]] = life
         self._uids[metadata["namespace"], metadata["name"]] = metadata["uid"]
         return life
@@ -141,7 +142,7 @@ class PodLifecycles:
         if ledger is not None:
             ledger.release(life.pod["metadata"]["uid"])
 
-    def _begin(self, life: PodLifecycle, ledger: NodeLedger) -> None:
+    def _admit(self, life: PodLifecycle, ledger: NodeLedger) -> None:
         metadata = life.pod["metadata"]
         had = (metadata.get("annotations") or {}).get(names.RESERVED_GPU_INDEX, "")
         try:
@@ -152,9 +153,9 @@ class PodLifecycles:
         except ValueError as error:
             life.task = asyncio.create_task(self._patch(life, pod_status.refused("InvalidAnnotation", str(error))))
         else:
-            life.task = asyncio.create_task(self._run(life, seconds) if life.pretends else self._run_for_real(life))
+            life.task = asyncio.create_task(self._run(life, seconds) if life.simulated else self._run_in_runtime(life))
 
-    async def _run_for_real(self, life: PodLifecycle) -> None:
+    async def _run_in_runtime(self, life: PodLifecycle) -> None:
         assert self._runtime is not None
         life.started = _now()
         await self._runtime.run(RuntimePod(lambda: life.pod, life.logs, partial(self._patch, life)))
@@ -163,7 +164,7 @@ class PodLifecycles:
         """Start the pod and run it until it ends; resume a pod that is already running."""
         policy = life.pod["spec"].get("restartPolicy", "Always")
         life.endless = policy == "Always"
-        restarts, since = _taken_up(life.pod)
+        restarts, since = _resumed(life.pod)
         if since is None:
             await asyncio.sleep(self._settings.start_seconds)
         while True:
@@ -189,7 +190,7 @@ class PodLifecycles:
         say = life.log.current.write
         try:
             program = self._settings.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, say)
-            life.works = program is not None
+            life.runs_program = program is not None
             if program is not None:
                 life.endless = True
                 await program
@@ -197,14 +198,14 @@ class PodLifecycles:
         except Exception:  # noqa: BLE001 - a program in a pod may fail in any way
             say(traceback.format_exc())
             return 1
-        say(_stand_in(life))
+        say(_simulated_log(life))
         if seconds is None:
             life.endless = True
             return None
         await asyncio.sleep(max(0.0, since + seconds - wall()))
         return pod_status.exit_code(life.pod)
 
-    def _begin_stop(self, life: PodLifecycle, pod: Object) -> None:
+    def _start_stop(self, life: PodLifecycle, pod: Object) -> None:
         life.pod = pod
         if not life.stopping:
             life.stopping = True
@@ -216,8 +217,8 @@ class PodLifecycles:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         if life.started and not pod_status.is_over(life.pod):
-            if life.pretends:
-                await asyncio.sleep(_stop_seconds(life.pod, 0.0 if life.works else self._settings.stop_seconds))
+            if life.simulated:
+                await asyncio.sleep(_stop_seconds(life.pod, 0.0 if life.runs_program else self._settings.stop_seconds))
             await self._patch(life, pod_status.stopped(life.pod, life.started, _now()))
         _close_logs(life)
         self._release(life)
@@ -249,7 +250,7 @@ class PodLifecycles:
                 attempt += 1
 
 
-def _stand_in(life: PodLifecycle) -> str:
+def _simulated_log(life: PodLifecycle) -> str:
     """Return the log text of simulated containers: the devices that are visible to them."""
     annotations, labels = (life.pod["metadata"].get(part) or {} for part in ("annotations", "labels"))
     share = annotations.get(names.GPU_FRACTION) or annotations.get(names.GPU_MEMORY)
@@ -277,7 +278,7 @@ def _now() -> str:
     return units.rfc3339(wall())
 
 
-def _taken_up(pod: Object) -> tuple[int, float | None]:
+def _resumed(pod: Object) -> tuple[int, float | None]:
     """Return (restarts, running since) of a pod that an earlier kubelet process started; (0, None) for a new one."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     for status in statuses:

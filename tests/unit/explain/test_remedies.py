@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykai.explain.freed_capacity import FreedCapacity
 from pykai.explain.remedies import expected_start, remedies
-from pykai.explain.room import Room
 from pykai.objects.units import rfc3339
 from tests import builders
 from tests.builders import NOW, decoded
@@ -35,9 +35,9 @@ def test_running_workloads_are_tried_in_the_order_of_what_they_promise() -> None
     found = state(QUEUE, node("a", 4), node("b", 4), *works, gang("g"), pod("g-0", gpus=4))
     snapshot = found.snapshot
     row = snapshot.gangs.rows_of([(NAMESPACE, "g")])[NAMESPACE, "g"]
-    room = Room(snapshot, row, [snapshot.pods.of_class(snapshot.gangs.pods(row)[0])])
-    assert [key[1] for key, _ in room.by_promise()] == ["x", "s", "m"]
-    assert room.ends_needed() == 2, "m and s, which come before x by name"
+    estimate = FreedCapacity(snapshot, row, [snapshot.pods.of_class(snapshot.gangs.pods(row)[0])])
+    assert [key[1] for key, _ in estimate.most_promising()] == ["x", "s", "m"]
+    assert estimate.ends_needed() == 2, "m and s, which come before x by name"
 
 
 def test_what_others_take_first_is_no_remedy() -> None:

@@ -17,7 +17,7 @@ from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_USED
 
 
-class Room:
+class FreedCapacity:
     """Free GPUs by node (CPU if the gang requests no GPUs), and the amounts that running gangs hold."""
 
     def __init__(self, snapshot: Snapshot, gang: int, needed: Sequence[PodClass]) -> None:
@@ -33,15 +33,15 @@ class Room:
         found = running(self._snapshot, self._gang)
         return [each for each in found if each[1] > 0] or found
 
-    def by_promise(self) -> list[tuple[Key, float]]:
+    def most_promising(self) -> list[tuple[Key, float]]:
         """Return the same gangs: first those whose end alone frees enough, smallest first."""
         pods, nodes, all_pods = self._pods, max(len(self._snapshot.nodes), 1), self._snapshot.pods
         pairs, at = np.unique(all_pods.gang[pods] * nodes + all_pods.node[pods], return_inverse=True)
         freed = np.bincount(at, weights=self._held(pods), minlength=len(pairs))
         free = self._free[pairs % nodes]
-        gained = self._slots(free + freed) - self._slots(free)
+        gained = self._pods_that_fit(free + freed) - self._pods_that_fit(free)
         by_gang = np.bincount(pairs // nodes, weights=gained, minlength=len(self._snapshot.gangs))
-        enough = by_gang[self._rows] + self._slots(self._free).sum() >= self._count
+        enough = by_gang[self._rows] + self._pods_that_fit(self._free).sum() >= self._count
         keyed = [(not each, gang[1], at) for at, (each, gang) in enumerate(zip(enough, self.running, strict=True))]
         return [self.running[at] for _, _, at in sorted(keyed)]
 
@@ -56,7 +56,9 @@ class Room:
             middle = (low + high) // 2
             over = place < middle
             freed = np.bincount(node[over], weights=held[over], minlength=len(self._free))
-            low, high = (low, middle) if self._slots(self._free + freed).sum() >= self._count else (middle + 1, high)
+            low, high = (
+                (low, middle) if self._pods_that_fit(self._free + freed).sum() >= self._count else (middle + 1, high)
+            )
         return low
 
     @cached_property
@@ -82,7 +84,7 @@ class Room:
         used = np.bincount(pods.node[active], weights=self._held(active), minlength=len(nodes))
         return np.asarray(np.where(nodes.ready, nodes.allocatable[self._resource] - used, 0.0))
 
-    def _slots(self, free: Column) -> Column:
+    def _pods_that_fit(self, free: Column) -> Column:
         return np.floor(np.maximum(free, 0.0) / self._request + 1e-6)
 
 
