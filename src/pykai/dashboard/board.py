@@ -179,7 +179,7 @@ def from_object(moment: DecidedMoment, gang: Key) -> list[HistoryLine]:
         return []
     found = [HistoryLine(gangs.created(row), "Created")]
     if (started := gangs.last_start(row)) is not None:
-        found.append(HistoryLine(started, "Started", "All resources it needs were given."))
+        found.append(HistoryLine(started, "Started", "All its required pods were bound."))
     if (evicted := gangs.last_eviction.get(row)) is not None:
         found.append(HistoryLine(evicted, "Evicted"))
     if (stale := gangs.stale_since.get(row)) is not None:

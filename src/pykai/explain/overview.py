@@ -425,7 +425,7 @@ def workload_title(group: PodGroup) -> str:
     return f"PodGroup {meta.name}"
 
 
-_VICTIMS = Dominant("WaitingForVictims", Category.VICTIMS, "It has a place and waits until the pods there are gone")
+_VICTIMS = Dominant("WaitingForVictims", Category.VICTIMS, "It is nominated and waits for pods to terminate")
 _NOTHING = Dominant("", Category.BINDING, "")
 
 

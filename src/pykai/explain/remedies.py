@@ -428,11 +428,11 @@ def expected_start(decided: Decided, gang: Key) -> Start:
     """Return when a gang starts if nothing else changes; unknown unless enough running workloads state their ends."""
     found = explain(decided, gang, with_position=False)
     if found.state == STARTS:
-        return Start(rfc3339(decided.now), "it gets its place in the next cycle")
+        return Start(rfc3339(decided.now), "it is bound in the next cycle")
     if found.state == VICTIMS:
         return _after_terminations(decided, found)
     if found.reason is None or found.reason.category not in (Category.SHORTAGE, Category.QUEUE_POLICY):
-        return Start("", "" if found.reason is None else "not before the workload or the cluster is changed")
+        return Start("", "" if found.reason is None else "not until the workload or the cluster changes")
     return _after_ends(decided, gang)
 
 
@@ -442,8 +442,8 @@ def _after_terminations(decided: Decided, found: Explanation) -> Start:
     keys = [(each.split("/", 1)[0], each.split("/", 1)[1]) for each in found.waits_for]
     ends = [pods.objects[row].metadata.deletion_timestamp for row in pods.rows_of(keys).values()]
     if not ends or None in ends:
-        return Start("", "as soon as the pods that it evicts are gone")
-    return Start(rfc3339(max(at.timestamp() for at in ends)), "when the pods that leave are gone at the latest")
+        return Start("", "once the pods that it evicts have terminated")
+    return Start(rfc3339(max(at.timestamp() for at in ends)), "at the latest, when the evicted pods have terminated")
 
 
 def _after_ends(decided: Decided, gang: Key) -> Start:
@@ -465,7 +465,7 @@ def _after_ends(decided: Decided, gang: Key) -> Start:
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if starts(middle) else (middle + 1, high)
-    return Start(rfc3339(instants[low]), "if nothing else comes or ends before")
+    return Start(rfc3339(instants[low]), "if no other workload arrives or ends before")
 
 
 def known_ends(decided: Decided) -> dict[Key, float]:

@@ -197,9 +197,9 @@ def _reason(state: str, verdict: Verdict | None) -> Dominant | None:
     if verdict is not None and verdict.dominant is not None:
         return verdict.dominant
     if state == VICTIMS:
-        return Dominant(WAITING_FOR_VICTIMS, Category.VICTIMS, "It has a place and waits until the pods there are gone")
+        return Dominant(WAITING_FOR_VICTIMS, Category.VICTIMS, "It is nominated and waits for pods to terminate")
     if state == BINDING:
-        return Dominant(BEING_BOUND, Category.BINDING, "It has a place; the binder binds its pods")
+        return Dominant(BEING_BOUND, Category.BINDING, "It is being bound by the binder")
     return None
 
 

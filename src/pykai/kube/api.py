@@ -219,7 +219,7 @@ class Deletion:
         return {"apiVersion": "v1", "kind": "DeleteOptions", **chosen}
 
 
-AS_SERVER_LIKES = Deletion()
+SERVER_DEFAULTS = Deletion()
 
 
 class Api(Protocol):
@@ -247,7 +247,7 @@ class Api(Protocol):
         """Change part of the object (or of its status subresource)."""
         ...
 
-    async def delete(self, ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
+    async def delete(self, ref: Ref, how: Deletion = SERVER_DEFAULTS) -> None:
         """Delete the object; a grace period or finalizers keep it for a while with a deletionTimestamp."""
         ...
 

@@ -19,8 +19,8 @@ from msgspec import Struct
 from pykai.kube import resources as known
 from pykai.kube.api import (
     ALL_AT_ONCE,
-    AS_SERVER_LIKES,
     EVERYTHING,
+    SERVER_DEFAULTS,
     Body,
     Deletion,
     EventType,
@@ -91,7 +91,7 @@ class HttpApi:
         pages = {"limit": paging.limit, "continue": paging.token, "resourceVersion": at}
         target = resource.path(where.namespace) + _query(_selectors(where) | pages)
         accept = _METADATA.format("List") if where.metadata_only else "application/json"
-        with self._versions.doubted(resource):
+        with self._versions.rediscovered_if_absent(resource):
             found = decode_list(await self._transport.send(Request("GET", target, accept=accept)))
         items = [decode_item(item, into, resource) for item in found.items or ()]
         return Page(items, found.metadata.resource_version, found.metadata.token)
@@ -126,7 +126,7 @@ class HttpApi:
         )
         return decode(await self._transport.send(request), Object)
 
-    async def delete(self, ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
+    async def delete(self, ref: Ref, how: Deletion = SERVER_DEFAULTS) -> None:
         """See `Api.delete`."""
         ref = await self._served(ref)
         await self._transport.send(Request("DELETE", ref.path, lane_of(ref, "DELETE"), encode(how.body())))
@@ -149,7 +149,7 @@ class HttpApi:
         resource = await self._versions.of(resource)
         target = resource.path(where.namespace) + _query(_selectors(where) | options)
         accept = _METADATA.format("") if where.metadata_only else "application/json"
-        with self._versions.doubted(resource):
+        with self._versions.rediscovered_if_absent(resource):
             async for line in self._transport.lines(Request("GET", target, RequestLane.WATCHES, accept=accept)):
                 if line is None:
                     if version not in ("", "0"):
@@ -218,7 +218,7 @@ class Versions:
         raise NotFound(f"{resource.qualified}: the server serves none of {', '.join(known)}")
 
     @contextmanager
-    def doubted(self, resource: Resource) -> Iterator[None]:
+    def rediscovered_if_absent(self, resource: Resource) -> Iterator[None]:
         """Discover the group's versions again if the block raises NotFound."""
         try:
             yield

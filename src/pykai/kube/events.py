@@ -224,7 +224,7 @@ class EventRecorder:
         series.tries += 1
         transient = error.status == TooManyRequests.status or error.status >= ApiError.status
         if transient and series.tries < TRIES and len(self._queue) < WAITING_LIMIT:
-            if not series.waiting:  # a new occurrence may have queued it meanwhile
+            if not series.waiting:  # a new occurrence may have queued it in the meantime
                 self._enqueue(what, series, self._clock() + BACKOFF.after(series.tries))
             return
         series.tries, series.tried_name = 0, ""

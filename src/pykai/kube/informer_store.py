@@ -62,7 +62,7 @@ class InformerStore(Generic[T]):
         return None if held is None else held.object
 
     def items(self) -> Iterator[tuple[Key, T]]:
-        """Iterate over all objects; the store must not change meanwhile."""
+        """Iterate over all objects; the store must not change in the meantime."""
         for key, held in self._objects.items():
             yield key, held.object
 

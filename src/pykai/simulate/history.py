@@ -29,21 +29,21 @@ class HistoryEvent(msgspec.Struct, frozen=True):
 
 
 KINDS: dict[str, str] = {
-    "Arrived": "an object came into the cluster",
-    "Changed": "an object was applied again",
-    "Waits": "a workload stays without a place; the message says why",
-    "Pipelined": "a pod was promised a place that others still hold",
-    "Scheduled": "a pod was given a node",
+    "Arrived": "an object was created",
+    "Changed": "an object was updated",
+    "Waits": "a workload is pending; the message states why",
+    "Pipelined": "a pod was nominated to a node whose capacity terminating pods still hold",
+    "Scheduled": "a pod was bound to a node",
     "Started": "a pod runs",
-    "Evicted": "a pod has to leave; the message says for whom",
-    "Gone": "an evicted pod has left its node",
-    "Finished": "a pod did all its work",
-    "Completed": "a Job did all its work",
-    "Failed": "a pod ended with an error, or its kubelet refused it",
-    "Deleted": "a pod has to leave, not because of the scheduler",
+    "Evicted": "a pod is being evicted; the message names the evictor",
+    "Gone": "an evicted pod has terminated",
+    "Finished": "a pod succeeded",
+    "Completed": "a Job completed",
+    "Failed": "a pod failed, or its kubelet rejected it",
+    "Deleted": "a pod is being deleted, not by the scheduler",
     "Requested": "the scheduler asked the binder to bind a pod",
-    "Refused": "the API server or admission refused an object; the message says why",
-    "Event": "a component recorded an Event of Kubernetes",
+    "Refused": "the API server or admission rejected an object; the message states why",
+    "Event": "a component recorded a Kubernetes Event",
 }
 
 

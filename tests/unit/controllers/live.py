@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
-from pykai.kube.api import AS_SERVER_LIKES, Api, Body, Deletion, Object, Patch, Ref, Resource
+from pykai.kube.api import SERVER_DEFAULTS, Api, Body, Deletion, Object, Patch, Ref, Resource
 from pykai.kube.errors import ApiError
 from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import MemoryApi
@@ -59,7 +59,7 @@ class DiaryApi(MemoryApi):
         self._note("patch", f"{ref.resource.kind}{f'/{ref.subresource}' if ref.subresource else ''}", ref.name)
         return await super().patch(ref, patch)
 
-    async def delete(self, ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
+    async def delete(self, ref: Ref, how: Deletion = SERVER_DEFAULTS) -> None:
         await asyncio.sleep(0)
         self._note("delete", ref.resource.kind, ref.name)
         await super().delete(ref, how)

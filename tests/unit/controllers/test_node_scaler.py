@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings, run
-from pykai.kube.api import AS_SERVER_LIKES, Deletion, Object, Patch, Ref, Selection
+from pykai.kube.api import SERVER_DEFAULTS, Deletion, Object, Patch, Ref, Selection
 from pykai.kube.errors import Timeout, Unavailable
 from pykai.kube.resources import NAMESPACE, POD
 from pykai.objects import names
@@ -77,7 +77,7 @@ async def test_a_deletion_whose_answer_is_lost_starts_the_cool_down(api: DiaryAp
         await eventually(lambda: scaling_pods(api))
         lost = api.delete
 
-        async def delete(ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
+        async def delete(ref: Ref, how: Deletion = SERVER_DEFAULTS) -> None:
             await lost(ref, how)
             if ref.namespace == names.SCALING_NAMESPACE:
                 raise Timeout("no answer")

@@ -111,7 +111,7 @@ class Assignments:
         return {pod: spec for pod, spec in found.items() if spec is not None and _group_key(spec) == group}
 
     def put_back(self, group: Key, pods: Iterable[Key]) -> None:
-        """Make pods whose write failed pending again, before those assigned meanwhile."""
+        """Make pods whose write failed pending again, before those assigned in the meantime."""
         self._pods[group] = dict.fromkeys(pods) | self._pods.get(group, {})
 
     def done(self, pod: Key, spec: GroupSpec) -> None:
@@ -200,7 +200,7 @@ class GroupWriter:
             self._mutations.put(key, await self._api.patch(POD_GROUP.ref(key[1], key[0]), Patch.merge(patch)))
         except NotFound:
             self._mutations.drop(key)
-            raise RetryLater(f"pod group {key[0]}/{key[1]} was deleted meanwhile") from None
+            raise RetryLater(f"pod group {key[0]}/{key[1]} was deleted in the meantime") from None
         log.info("pod group changed", group=f"{key[0]}/{key[1]}", fields=sorted({*metadata, *spec}))
 
     async def assign(self, pod: kinds.Pod, spec: GroupSpec, patient: bool = False) -> None:

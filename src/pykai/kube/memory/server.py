@@ -18,8 +18,8 @@ from msgspec import Raw
 from pykai.kube import resources as known
 from pykai.kube.api import (
     ALL_AT_ONCE,
-    AS_SERVER_LIKES,
     EVERYTHING,
+    SERVER_DEFAULTS,
     Body,
     Deletion,
     EventType,
@@ -148,7 +148,7 @@ class MemoryApi:
         self._bookmark_when_due()
         return record.body()
 
-    async def delete(self, ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
+    async def delete(self, ref: Ref, how: Deletion = SERVER_DEFAULTS) -> None:
         """See `Api.delete`."""
         kind, record = self._core.find(ref)
         check_preconditions(kind, record.body(), how)

@@ -22,8 +22,8 @@ from typing import TypeVar
 
 from pykai.kube.api import (
     ALL_AT_ONCE,
-    AS_SERVER_LIKES,
     EVERYTHING,
+    SERVER_DEFAULTS,
     Api,
     Body,
     Deletion,
@@ -185,7 +185,7 @@ class FaultyApi:
         """See `Api.patch`."""
         return await self._write(f"patch {_named(ref)}", CHANGES, lambda: self._api.patch(ref, patch))
 
-    async def delete(self, ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
+    async def delete(self, ref: Ref, how: Deletion = SERVER_DEFAULTS) -> None:
         """See `Api.delete`."""
         await self._write(f"delete {_named(ref)}", WRITES, lambda: self._api.delete(ref, how))
 

@@ -16,8 +16,8 @@ from pykai.controllers.binder.plugins import read_plugins
 from pykai.controllers.binder.reservations import ReservationTemplate
 from pykai.kube.api import (
     ALL_AT_ONCE,
-    AS_SERVER_LIKES,
     EVERYTHING,
+    SERVER_DEFAULTS,
     Api,
     Body,
     Deletion,
@@ -125,7 +125,7 @@ class WatchedApi:
     async def patch(self, ref: Ref, patch: Patch) -> Object:
         return await self._write(f"patch {_title(ref)}", self._inner.patch(ref, patch))
 
-    async def delete(self, ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
+    async def delete(self, ref: Ref, how: Deletion = SERVER_DEFAULTS) -> None:
         await self._write(f"delete {_title(ref)}", self._inner.delete(ref, how))
 
     async def post(self, ref: Ref, body: Body) -> Object:
