@@ -138,7 +138,7 @@ def explain(decided: Decided, gang: Key, *, with_position: bool = True) -> Expla
         reason=_reason(state, verdict),
         verdicts=() if verdict is None else verdict.actions,
         evicted_for=_evictors(each for each in decided.plan.evictions if each.gang == gang),
-        waits_for=tuple(_leaving(decided, row)) if state == VICTIMS else (),
+        waits_for=tuple(_awaited_terminations(decided, row)) if state == VICTIMS else (),
         notes=decided.notes,
         messages=_messages(verdict),
     )
@@ -215,7 +215,7 @@ def _evictors(evictions: Iterable[Evict]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _leaving(decided: Decided, row: int) -> Iterator[str]:
+def _awaited_terminations(decided: Decided, row: int) -> Iterator[str]:
     """Yield pods that terminate on the nodes to which the gang is nominated, or that the plan evicts for it."""
     snapshot, plan = decided.snapshot, decided.plan
     pods, gang = snapshot.pods, snapshot.gangs.objects[row].metadata.key

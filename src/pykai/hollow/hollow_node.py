@@ -331,8 +331,18 @@ class NodeLedger:
     def admit(self, uid: str, requests: Amounts, prefer: str = "") -> tuple[HollowDevice, ...]:
         """Admit a pod and return its devices. `prefer`: UUID of its former device. RefusalError if it does not fit."""
         if uid not in self._holdings:
-            self._check_capacity(requests)
-            self._holdings[uid] = Holding(requests, self._choose(requests.get(names.NVIDIA_GPU, Fraction(0)), prefer))
+            used = self.used()
+            for resource, requested in requests.items():
+                held, capacity = used.get(resource, Fraction(0)), self._capacity.get(resource, Fraction(0))
+                if requested > 0 and held + requested > capacity:
+                    raise RefusalError(resource, requested, held, capacity)
+            taken = {device for holding in self._holdings.values() for device in holding.devices}
+            free = [device for device in self._devices if device not in taken]
+            gpus = requests.get(names.NVIDIA_GPU, Fraction(0))
+            if gpus > len(free):
+                raise RefusalError(names.NVIDIA_GPU, gpus, Fraction(len(taken)), Fraction(len(self._devices)))
+            chosen = sorted(free, key=lambda device: device.uuid != prefer)[: int(gpus)]
+            self._holdings[uid] = Holding(requests, tuple(chosen))
         return self._holdings[uid].devices
 
     def devices_of(self, uid: str) -> tuple[HollowDevice, ...]:
@@ -343,20 +353,6 @@ class NodeLedger:
     def release(self, uid: str) -> None:
         """Release the resources and devices of the pod, if it has any."""
         self._holdings.pop(uid, None)
-
-    def _check_capacity(self, requests: Amounts) -> None:
-        used = self.used()
-        for resource, requested in requests.items():
-            held, capacity = used.get(resource, Fraction(0)), self._capacity.get(resource, Fraction(0))
-            if requested > 0 and held + requested > capacity:
-                raise RefusalError(resource, requested, held, capacity)
-
-    def _choose(self, wanted: Fraction, prefer: str) -> tuple[HollowDevice, ...]:
-        taken = {device for holding in self._holdings.values() for device in holding.devices}
-        free = [device for device in self._devices if device not in taken]
-        if wanted > len(free):
-            raise RefusalError(names.NVIDIA_GPU, wanted, Fraction(len(taken)), Fraction(len(self._devices)))
-        return tuple(sorted(free, key=lambda device: device.uuid != prefer)[: int(wanted)])
 
 
 class NVMLError(Exception):

@@ -54,7 +54,7 @@ class ItemBackoff:
         """Item -> consecutive failures and the end of its delay; the item that failed longest ago is first."""
 
     def failed(self, item: Hashable, now: float) -> float:
-        """Count a failure of the item; return the time of its next attempt."""
+        """Count a failure of the item; return the earliest time of its next attempt."""
         since = now - 2 * self._backoff.maximum
         self._forget(since)
         before, ended = self._failures.pop(item, (0, since))

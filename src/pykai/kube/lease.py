@@ -72,7 +72,8 @@ class Election:
         """
         await self.acquire()
         if recorder:
-            about = Regarding("coordination.k8s.io/v1", "Lease", self._lease.name, self._lease.namespace, self._uid())
+            uid = str((self._observed.get("metadata") or {}).get("uid") or "")
+            about = Regarding("coordination.k8s.io/v1", "Lease", self._lease.name, self._lease.namespace, uid)
             recorder.record(about, "LeaderElection", f"{self._identity} became leader")
         work, renewal = asyncio.ensure_future(lead()), asyncio.ensure_future(self.hold())
         try:
@@ -149,9 +150,6 @@ class Election:
 
     def _spec(self) -> Object:
         return self._observed.get("spec") or {}
-
-    def _uid(self) -> str:
-        return str((self._observed.get("metadata") or {}).get("uid") or "")
 
     def _is_holder(self) -> bool:
         return self._spec().get("holderIdentity") == self._identity

@@ -241,11 +241,6 @@ class ReconcileLoop(Generic[K]):
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         requested = float(error.details.get("retryAfterSeconds") or 0) if isinstance(error, ApiError) else 0.0
         wait = max(requested, self._pace.backoff(failures))
-        self._log_failure(key, error, wait)
-        if not self._stopped.is_set():
-            self._wait(key, self._timers.time() + wait)
-
-    def _log_failure(self, key: K, error: Exception, wait: float) -> None:
         fields: Object = {"loop": self.name, "key": key, "error": str(error), "retry_seconds": round(wait, 3)}
         if isinstance(error, Conflict):
             log.debug("conflict, retrying", **fields)
@@ -253,6 +248,8 @@ class ReconcileLoop(Generic[K]):
             log.warning("reconcile failed", **fields)
         else:
             log.error("reconcile failed", **fields, exc_info=error)
+        if not self._stopped.is_set():
+            self._wait(key, self._timers.time() + wait)
 
     # ------------------------------------------------------------------------------------------------ shutdown
     def _report(self) -> None:

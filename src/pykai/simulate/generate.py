@@ -1,8 +1,8 @@
 """Synthetic clusters and workloads from a few numbers and a seed, as ordinary manifests.
 
 The mix is that of a shared GPU cluster: many small jobs, fractional GPUs, a few gangs; most have priority class train,
-some build. The load exceeds the capacity by LOAD until the last job has arrived, and most of the first jobs belong to
-one team, so that the others reclaim their share when they arrive.
+some build. Until the last job has arrived, the offered load is LOAD times the capacity, and most of the first jobs
+belong to one team, so that the others reclaim their share when they arrive.
 
 `with_defaults` adds what every installation has: priority classes, and queues if there are none.
 """

@@ -104,14 +104,11 @@ class RestMapper:
         paging = _PAGE
         while True:
             page = await self._api.list(resources.CRD, _Definition, paging=paging)
-            found = _first(each.resource(version, kind) for each in page.items if each.spec.group == group)
+            resources_ = (each.resource(version, kind) for each in page.items if each.spec.group == group)
+            found = next((resource for resource in resources_ if resource), None)
             if found or not page.token:
                 return found
             paging = Paging(_PAGE.limit, page.token)
-
-
-def _first(found: Iterable[Resource | None]) -> Resource | None:
-    return next((each for each in found if each), None)
 
 
 def plural_of(kind: str) -> str:
@@ -194,21 +191,18 @@ class ObjectCache:
             reading.exception()  # mark the exception as retrieved: all waiters may have been cancelled
 
     async def _read(self, key: ObjectKey) -> None:
-        began = self.clock()
+        began, found = self.clock(), None
         try:
-            found = await self._fetch(key)
-            self._entries.put(key, CachedRead(found, began=began), None if found else MISSING_SECONDS)
+            resource = await self._mapper.find(key.api_version, key.kind)
+            if resource is not None:
+                namespace = key.namespace if resource.namespaced else ""
+                found = await self._api.get(resource.ref(key.name, namespace), Object)
         except Forbidden:
             self._entries.put(key, CachedRead(forbidden=True, began=began), FORBIDDEN_SECONDS)
-
-    async def _fetch(self, key: ObjectKey) -> Object | None:
-        resource = await self._mapper.find(key.api_version, key.kind)
-        if resource is None:
-            return None
-        try:
-            return await self._api.get(resource.ref(key.name, key.namespace if resource.namespaced else ""), Object)
+            return
         except NotFound:
-            return None
+            pass
+        self._entries.put(key, CachedRead(found, began=began), None if found else MISSING_SECONDS)
 
 
 @dataclass(slots=True)
@@ -314,7 +308,7 @@ class EvaluatedJq:
 
 
 class ClusterLookup:
-    """A `Lookup` for one reconcile of one pod; `read` collects the keys of the objects that it used."""
+    """An `ObjectLookup` for one reconcile of one pod; `read` collects the keys of the objects that it used."""
 
     def __init__(self, informers: RuleInformers, cache: ObjectCache) -> None:
         self._informers = informers
@@ -323,7 +317,7 @@ class ClusterLookup:
         self.read: set[ObjectKey] = set()
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
-        """See `Lookup.get`."""
+        """See `ObjectLookup.get`."""
         if (api_version, kind) == (POD_GROUP_API, "PodGroup"):
             return self._informers.group((namespace, name))
         if (api_version, kind) == ("scheduling.k8s.io/v1", "PriorityClass"):
@@ -344,7 +338,7 @@ class ClusterLookup:
         return entry.object
 
     def list(self, api_version: str, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Object]:
-        """See `Lookup.list`; supports only the kinds that rules list, which all have informers."""
+        """See `ObjectLookup.list`; supports only the kinds that rules list, which all have informers."""
         if (api_version, kind) == ("v1", "Pod"):
             return [unstructured_pod(pod) for pod in self._pods(namespace, labels)]
         if (api_version, kind) == (KARTA_API, "Karta"):
