@@ -36,7 +36,7 @@ def paths(tree: DomainTree, values: Values, depth: int) -> list[reference.Path]:
     return [tuple(str(column[node]) for column in values[:depth]) for node in first]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(clusters())
 def test_every_domain_is_a_slice_with_the_nodes_of_the_twin(cluster: tuple[Values, np.ndarray]) -> None:
     values, free = cluster
@@ -50,7 +50,7 @@ def test_every_domain_is_a_slice_with_the_nodes_of_the_twin(cluster: tuple[Value
     assert found == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(clusters(), needs, needs)
 def test_figures_order_and_scores_are_those_of_the_twin(
     cluster: tuple[Values, np.ndarray], need: list[float], total: list[float]
@@ -82,7 +82,7 @@ def test_figures_order_and_scores_are_those_of_the_twin(
         assert by_node == {node: score for path, score in scores.items() for node in members[path]}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(clusters(), needs, st.data())
 def test_what_changes_is_added_up_and_put_in_order_as_if_from_scratch(
     cluster: tuple[Values, np.ndarray], total: list[float], data: st.DataObject
@@ -110,7 +110,7 @@ def test_what_changes_is_added_up_and_put_in_order_as_if_from_scratch(
         assert changed or order.level(deepest) == before
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(clusters(), st.data())
 def test_a_part_of_a_tree_is_the_tree_of_the_part(cluster: tuple[Values, np.ndarray], data: st.DataObject) -> None:
     values, _ = cluster
@@ -124,7 +124,7 @@ def test_a_part_of_a_tree_is_the_tree_of_the_part(cluster: tuple[Values, np.ndar
         assert [a.tolist() for a in ours] == [b.tolist() for b in theirs]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(clusters(), st.integers(0, 3))
 def test_one_domain_holds_all_nodes_down_to_the_common_depth(cluster: tuple[Values, np.ndarray], most: int) -> None:
     values, free = cluster

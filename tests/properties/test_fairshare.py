@@ -56,7 +56,7 @@ def claimants(columns: QueueColumns, resource: int) -> list[reference.Claimant]:
     return [reference.Claimant(*(c[resource, n] for c in per_resource), *(c[n] for c in per_queue)) for n in rows]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(trees(), totals, gains)
 def test_the_tree_is_divided_as_by_the_twin(tree: tuple[np.ndarray, QueueColumns], total: np.ndarray, k: float) -> None:
     parent, columns = tree
@@ -67,7 +67,7 @@ def test_the_tree_is_divided_as_by_the_twin(tree: tuple[np.ndarray, QueueColumns
         assert fair[resource] == pytest.approx([q.fair for q in queues], rel=1e-9, abs=1e-6 * UNIT[resource])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(trees(), totals, gains, st.randoms(use_true_random=False))
 def test_the_order_of_the_rows_does_not_matter(tree, total, k, random) -> None:  # type: ignore[no-untyped-def]
     parent, columns = tree
@@ -78,7 +78,7 @@ def test_the_order_of_the_rows_does_not_matter(tree, total, k, random) -> None: 
     assert np.array_equal(fair[:, place], fair_shares(parent, total, columns, k))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(trees(), totals, gains)
 def test_a_level_gives_quota_first_and_never_more_than_there_is(tree, total, k) -> None:  # type: ignore[no-untyped-def]
     _, columns = tree
@@ -91,7 +91,7 @@ def test_a_level_gives_quota_first_and_never_more_than_there_is(tree, total, k) 
     assert (fair < np.maximum(quota, columns.requestable) + 1).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(trees(), totals, gains)
 def test_over_quota_adds_to_what_the_quota_gave(tree, total, k) -> None:  # type: ignore[no-untyped-def]
     _, columns = tree

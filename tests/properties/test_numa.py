@@ -30,7 +30,7 @@ def chosen(mask: Mask, node: int) -> list[int]:
     return [int(zone) for zone in np.flatnonzero(mask[:, node])]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(machines())
 def test_each_policy_chooses_as_its_twin(machine: tuple[Column, Column, Column]) -> None:
     available, allocatable, request = machine
@@ -44,7 +44,7 @@ def test_each_policy_chooses_as_its_twin(machine: tuple[Column, Column, Column])
         assert chosen(covering, node) == reference.covering_zones(have, need)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(machines(), st.sampled_from([numa.one_zone, numa.fewest_zones, numa.covering_zones]))
 def test_shares_add_up_and_fit(machine: tuple[Column, Column, Column], choose: numa.Choose) -> None:
     available, allocatable, request = machine
@@ -58,7 +58,7 @@ def test_shares_add_up_and_fit(machine: tuple[Column, Column, Column], choose: n
     assert taken.sum(axis=0)[:, placed] == pytest.approx(request[:, placed])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(machines(), st.sampled_from([numa.one_zone, numa.fewest_zones]))
 def test_two_at_once_never_take_more_than_there_is(machine: tuple[Column, Column, Column], choose: numa.Choose) -> None:
     available, allocatable, request = machine

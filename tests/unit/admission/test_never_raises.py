@@ -103,7 +103,7 @@ SETTINGS = PodSettings(gpu_sharing=True, hami_core=True, block_visible_devices=T
 
 
 @pytest.mark.parametrize("path", HANDLERS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_every_object_gets_an_answer(path: str, data: st.DataObject) -> None:
     operation = data.draw(st.sampled_from(["CREATE", "UPDATE", "DELETE"]))
@@ -115,7 +115,7 @@ def test_every_object_gets_an_answer(path: str, data: st.DataObject) -> None:
     assert json.decode(response_of(request, verdict))["response"]["allowed"] is verdict.allowed
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(item=pods)
 def test_the_patch_of_any_pod_applies_and_is_final(item: Any) -> None:
     def once(pod: Any) -> Any:

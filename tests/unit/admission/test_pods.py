@@ -319,14 +319,14 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(values, values)
 def test_the_patch_leads_from_old_to_new(old: Any, new: Any) -> None:
     patch = list(difference(old, new))
     assert json.encode(apply_patch(old, list(patch)), order="sorted") == json.encode(new, order="sorted")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(values)
 def test_equal_values_need_no_patch(value: Any) -> None:
     assert list(difference(value, json.decode(json.encode(value)))) == []

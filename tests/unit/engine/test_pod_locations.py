@@ -35,7 +35,7 @@ def step(of: Cycle, marks: list[int], what: str, which: int) -> None:
         trial.keep(which)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps=STEPS)
 def test_following_agrees_with_counting(steps: list[tuple[str, int]]) -> None:
     of = start()

@@ -34,7 +34,7 @@ def recounted(of: Cycle) -> dict[str, list[float]]:
     return {name: [figures[name, at] for at in range(size)] for name, size in sizes.items()}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps=STEPS)
 def test_figures_are_those_of_the_table(steps: list[tuple[str, int]]) -> None:
     of, marks = start(), list[int]()

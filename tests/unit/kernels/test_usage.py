@@ -50,7 +50,7 @@ def in_steps(records: Sequence[UsageRecord], since: float, half_life: float | No
     return held / there if there else 0.0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     gaps=st.lists(st.floats(0.5, 9.0), min_size=1, max_size=6),
     held=st.lists(st.integers(0, 8), min_size=6, max_size=6),

@@ -115,7 +115,7 @@ async def test_a_binder_killed_at_any_write_is_replaced_without_a_trace(story: S
 _ERRORS: Sequence[type[ApiError]] = (Unavailable, Timeout, TooManyRequests, Conflict)
 _TROUBLE = st.dictionaries(st.integers(1, 40), st.tuples(st.sampled_from(_ERRORS), st.booleans()), max_size=4)
 
-_FEW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+_FEW = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 @_FEW

@@ -75,7 +75,7 @@ def spoilt(item: Object, data: st.DataObject) -> Object:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row["name"]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_a_spoilt_workload_is_grouped_or_refused(row: Object, data: st.DataObject) -> None:
     workloads, pods = objects_of(row)
