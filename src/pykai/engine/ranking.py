@@ -8,7 +8,7 @@ ranking of a subset of nodes is taken from the ranking of all nodes.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -114,6 +114,19 @@ class Ranking:
             node, now = found
         self._given = (node, len(touched))
         return node, now
+
+    def best(self, nodes: Rows | None, extra: Column | None) -> Iterator[tuple[int, bool]]:
+        """Yield the nodes of `ranked` from best to worst, as `Ranked.best` does. The best of all nodes is found without
+        the others: mostly it takes the pod."""
+        first: tuple[int, bool] | None = None
+        if nodes is None and extra is None:
+            first = self._best()
+            if first is None:
+                return
+            yield first
+        for found in self.ranked(nodes).best(extra):
+            if found != first:
+                yield found
 
     def _look_ahead(self) -> tuple[int, bool] | None:
         if self._streak < STREAK or self._shared:
