@@ -9,7 +9,6 @@ A device that can be shared is there for as many requests as its capacity allows
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pykai.plugins.dra.claims import MOST_RESULTS, AttributeConstraint, ClaimDemand, DemandError, DeviceRequest
@@ -48,14 +47,13 @@ class Candidates(NamedTuple):
     """Whether some of the devices can be given several times."""
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(NamedTuple):
     """A node as the allocator sees it: candidates by request, which devices are taken, what counters have left, and how
     much of shared devices is consumed."""
 
     matching: Callable[[DeviceRequest], Candidates]
     taken: Callable[[DeviceId], bool]
-    counters: Mapping[Counter, float] = field(default_factory=dict)
+    counters: Mapping[Counter, float] = {}
     settled: bool = True
     """Whether all pools within reach are known in full: only then is it known what "all" devices are."""
     consumed: Callable[[DeviceId], Amounts] = lambda _: NOTHING
@@ -67,9 +65,8 @@ def allocate(site: Site, demands: Sequence[ClaimDemand]) -> list[list[Grant]] | 
     SelectorError: a selector failed on a candidate device.
     """
     for demand in demands:
-        least = sum(min(1 if r.every else r.count for r in request) for request in demand.requests)
-        if least > MOST_RESULTS:
-            raise DemandError(f"number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}")
+        if demand.least > MOST_RESULTS:
+            raise DemandError(f"number of requested devices {demand.least} exceeds the claim limit of {MOST_RESULTS}")
     search = _Search(site, [(at, request) for at, demand in enumerate(demands) for request in demand.requests])
     search.rules = [[_Rule(constraint) for constraint in demand.constraints] for demand in demands]
     if not search.slot(0):
@@ -129,20 +126,23 @@ class _Search:
         many = request.count > 1 and not candidates.shared
         if many and sum(map(self._open(request), candidates.devices)) < request.count:
             return False
-        return self._some(at, request, request.count, 0)
+        return self._some(at, request, candidates, (request.count, 0))
 
-    def _some(self, at: int, request: DeviceRequest, missing: int, start: int) -> bool:
-        """Find `missing` more devices for the request among its candidates from `start` on, then serve the rest."""
+    def _some(self, at: int, request: DeviceRequest, candidates: Candidates, rest: tuple[int, int]) -> bool:
+        """Find devices for the request among its candidates, then serve the other requests. `rest`: how many more
+        devices, and from which candidate on."""
+        missing, start = rest
         if not missing:
             return self.slot(at + 1)
-        candidates, rules = self.site.matching(request), self._rules(at, request)
+        rules = self._rules(at, request)
         end = len(candidates.devices) - (0 if candidates.shared else missing - 1)
         for position in range(start, end):
             device = candidates.devices[position]
             if self._admissible(rules, request, device):
                 _judged(candidates, device)
                 self._take(at, request, device)
-                if self._some(at, request, missing - 1, position if device.shared else position + 1):
+                further = missing - 1, position if device.shared else position + 1
+                if self._some(at, request, candidates, further):
                     return True
                 self._give_back()
         return False

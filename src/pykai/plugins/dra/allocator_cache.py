@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,11 @@ from pykai.plugins.dra.allocator import Candidates, Site, allocate
 from pykai.plugins.dra.claims import (
     ClaimDemand,
     DemandError,
+    Demands,
     DeviceRequest,
     Key,
     Reference,
     cel_expressions,
-    claim_demand,
 )
 from pykai.plugins.dra.devices import (
     NOTHING,
@@ -39,7 +40,7 @@ from pykai.plugins.dra.devices import (
     total,
 )
 from pykai.plugins.dra.ledger import Allocation, Ledger, allocation, with_share_ids
-from pykai.plugins.dra.selectors import SelectorError, Selectors
+from pykai.plugins.dra.selectors import SelectorError, Selectors, answer_for_driver
 
 Offer = list[tuple[Key, Allocation | None]]
 """Claims a pod would hold on a node; None: as the claim is allocated already."""
@@ -53,17 +54,20 @@ class AllocatorCache:
     snapshot: Snapshot
     ledger: Ledger
     inventory: Inventory
-    _demands: dict[Key, ClaimDemand] = field(default_factory=dict)
+    demands: Demands = field(init=False)
     _granted: dict[tuple[Any, ...], Granted] = field(default_factory=dict)
     _matching: dict[tuple[Any, ...], Candidates] = field(default_factory=dict)
     _pools: dict[int, tuple[PoolId, ...]] = field(default_factory=dict)
     _selectors: Selectors = field(default_factory=Selectors)
 
+    def __post_init__(self) -> None:
+        self.demands = Demands(self.snapshot.objects.resource_claims)
+
     def offer(self, references: Sequence[Reference], node: int, own: tuple[Key, ClaimDemand] | None) -> Offer | str:
         """What a pod's claims, and the claim of its own for extended resources, get on a node; or why not."""
         offer: Offer = []
         missing: list[tuple[Key, ClaimDemand]] = []
-        for key in dict.fromkeys([*(reference.key for reference in references), *([own[0]] if own else [])]):
+        for key in dict.fromkeys([*[reference.key for reference in references], *([own[0]] if own else [])]):
             if key is None:
                 return "a claim has not been created yet"
             state, reachable = self.ledger.state(key), self.reachable(key, node)
@@ -72,7 +76,7 @@ class AllocatorCache:
             if state.kept or (reachable and self.ledger.can_rejoin(state)):
                 offer.append((key, None))
             else:
-                missing.append(own if own and own[0] == key else (key, self._demand(key)))
+                missing.append(own if own and own[0] == key else (key, self.demands[key]))
         return self._complete(offer, missing, node)
 
     def _complete(self, offer: Offer, missing: Sequence[tuple[Key, ClaimDemand]], node: int) -> Offer | str:
@@ -84,7 +88,7 @@ class AllocatorCache:
         if isinstance(granted, str):
             return f"cannot allocate DRA claims on node(s): {granted}"
         new = zip(missing, granted, strict=True)
-        return [*offer, *((key, with_share_ids(allocated, self._identity(key))) for (key, _), allocated in new)]
+        return [*offer, *[(key, with_share_ids(each, partial(self._identity, key))) for (key, _), each in new]]
 
     def _identity(self, key: Key) -> str:
         """The claim, distinguished from others that have or had its name."""
@@ -97,7 +101,7 @@ class AllocatorCache:
         for reference in references:
             if reference.key is None or self.ledger.state(reference.key).allocation is not None:
                 return None
-            found.append(self._demand(reference.key).signature)
+            found.append(self.demands[reference.key].signature)
         return tuple(found)
 
     def reachable(self, key: Key, node: int) -> bool:
@@ -106,15 +110,10 @@ class AllocatorCache:
         nodes = self.snapshot.nodes
         return not selector or selector_matches(selector, nodes.names[node], nodes.labels[node])
 
-    def _demand(self, key: Key) -> ClaimDemand:
-        if key not in self._demands:
-            self._demands[key] = claim_demand(self.snapshot.objects.resource_claims[key].spec)
-        return self._demands[key]
-
     def _grants(self, demands: Sequence[ClaimDemand], node: int) -> Granted:
         """Allocations for the demands; None: the node lacks them, text: they cannot be had for another reason."""
         pools, states = self._pools_of(node), self.ledger.states
-        key = (node, tuple(demand.signature for demand in demands), tuple(states.get(pool, 0) for pool in pools))
+        key = (node, *[demand.signature for demand in demands], *[states.get(pool, 0) for pool in pools])
         if key not in self._granted:
             self._granted[key] = self._search(demands, node)
         return self._granted[key]
@@ -142,6 +141,8 @@ class AllocatorCache:
     def _awaits(self, node: int) -> bool:
         """Whether devices of a node are being released, or counters they draw on."""
         leaving = self.ledger.leaving
+        if not leaving:
+            return False
         if any(leaving.get(device.id) for device in self.inventory.devices(node)):
             return True
         pools = self._pools_of(node) if self.inventory.counters else ()
@@ -184,22 +185,36 @@ class AllocatorCache:
 
     def _candidates(self, devices: Sequence[Device], expressions: Sequence[str], request: DeviceRequest) -> Candidates:
         selects = self._selectors.selects
+        asked = {driver: _after_driver(expressions, driver) for driver in {device.driver for device in devices}}
         found: list[Device] = []
         failing: dict[DeviceId, str] = {}
         spoilt = False
         for device in devices:
+            more = asked[device.driver]
             try:
-                if not all(selects(e, device.driver, device.facts) for e in expressions):
+                if more is None or not all(selects(e, device.driver, device.facts) for e in more):
                     continue
             except SelectorError as error:
                 failing[device.id] = str(error)
             if request.capacity and consumption(device, dict(request.capacity)) is None:
                 continue
-            if device.id in failing or _tolerated(device, request):
+            if not device.taints or device.id in failing or _tolerated(device, request):
                 found.append(device)
             else:
                 spoilt = True
         return Candidates(found, spoilt, failing, any(device.shared for device in found))
+
+
+def _after_driver(expressions: Sequence[str], driver: str) -> Sequence[str] | None:
+    """The expressions from the first one on that reads more of a device than its driver; None: one before it is false
+    for the driver."""
+    for at, expression in enumerate(expressions):
+        answer = answer_for_driver(expression, driver)
+        if answer is None:
+            return expressions[at:]
+        if not answer:
+            return None
+    return ()
 
 
 def _tolerated(device: Device, request: DeviceRequest) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from msgspec import json
 
-from pykai.objects.kinds import Pod
+from pykai.objects.kinds import Pod, ResourceClaim
 from pykai.objects.pod_template import PodClaim, decode_claims
 from pykai.objects.units import parse_quantity
 
@@ -73,9 +73,25 @@ class ClaimDemand:
     config: tuple[Mapping[str, Any], ...]
     signature: bytes
 
+    @cached_property
+    def least(self) -> int:
+        """The fewest devices that serve all its requests."""
+        return sum(min(1 if r.every else r.count for r in request) for request in self.requests)
+
     def alternatives(self) -> Iterator[DeviceRequest]:
         for request in self.requests:
             yield from request
+
+
+class Demands(dict[Key, ClaimDemand]):
+    """Key -> demand of the claim, read on first access; DemandError as by `claim_demand`."""
+
+    def __init__(self, claims: Mapping[Key, ResourceClaim]) -> None:
+        self._claims = claims
+
+    def __missing__(self, key: Key) -> ClaimDemand:
+        demand = self[key] = claim_demand(self._claims[key].spec)
+        return demand
 
 
 def claim_demand(spec: Mapping[str, Any]) -> ClaimDemand:

@@ -8,10 +8,13 @@ devices cannot be served. A device has the taints that its driver publishes and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pykai.model.snapshot import NodeTable
 from pykai.objects.kinds import DeviceClass, DeviceTaintRule, ResourceSlice
@@ -32,10 +35,10 @@ Amounts = Mapping[str, Fraction]
 NOTHING: Amounts = {}
 Capacities = Mapping[str, Mapping[str, Any]]
 """By name the value and the policy for requests, as a slice has them."""
+NO_COUNTERS: Mapping[Counter, float] = {}
 
 
-@dataclass(frozen=True, eq=False)
-class Device:
+class Device(Struct, frozen=True, eq=False, dict=True):
     """`local`: it belongs to one node; else `where` says which nodes reach it (None: all). `shared`: it can be given to
     several requests (`allowMultipleAllocations`), each of which consumes a part of its capacity."""
 
@@ -47,7 +50,7 @@ class Device:
     local: bool
     where: Terms | None
     shared: bool = False
-    capacity: Capacities = field(default_factory=dict)
+    capacity: Capacities = {}
 
     @cached_property
     def facts(self) -> Mapping[Fact, Hashable]:
@@ -208,7 +211,7 @@ class Inventory:
         """The devices within reach of a node row, in order of driver, pool and slice."""
         found = self._of_node.get(node)
         if found is None:
-            near = [d for item in self._local.get(self.nodes.names[node], ()) for d in _devices(item, {})]
+            near = [d for item in self._local.get(self.nodes.names[node], ()) for d in _devices(item)]
             far = [d for item in self._wide for d in self._reachable(item, node)]
             found = self._of_node[node] = self._rules.applied(tuple(near + far))
         return found
@@ -216,9 +219,10 @@ class Inventory:
     def _reachable(self, item: ResourceSlice, node: int) -> Iterator[Device]:
         spec = item.spec
         if spec.get("perDeviceNodeSelection"):
+            pool = _pool_of(item)
             for raw in spec.get("devices") or ():
                 if _within_reach(raw, self.nodes, node):
-                    yield _device(item, raw, raw)
+                    yield _device(pool, raw, raw)
         elif _within_reach(spec, self.nodes, node):
             yield from _devices(item, spec)
 
@@ -228,7 +232,7 @@ def _newest(slices: Iterable[ResourceSlice]) -> dict[PoolId, Pool]:
     for item in slices:
         stated = item.spec.get("pool") or {}
         generation = int(stated.get("generation") or 0)
-        key = (str(item.spec.get("driver", "")), str(stated.get("name", "")))
+        key = _pool_of(item)
         known = pools.get(key)
         if known is None or generation > known.generation:
             known = pools[key] = Pool(generation)
@@ -254,22 +258,26 @@ def _touches(item: ResourceSlice, nodes: NodeTable, node: int) -> bool:
     return _within_reach(item.spec, nodes, node)
 
 
-def _devices(item: ResourceSlice, where: Mapping[str, Any]) -> Iterator[Device]:
-    """All devices of a slice; `where` empty: they belong to the slice's one node."""
-    for raw in item.spec.get("devices") or ():
-        yield _device(item, raw, where)
-
-
-def _device(item: ResourceSlice, raw: Mapping[str, Any], where: Mapping[str, Any]) -> Device:
+def _pool_of(item: ResourceSlice) -> PoolId:
     spec = item.spec
-    driver, pool_name = str(spec.get("driver", "")), str((spec.get("pool") or {}).get("name", ""))
+    return str(spec.get("driver", "")), str((spec.get("pool") or {}).get("name", ""))
+
+
+def _devices(item: ResourceSlice, where: Mapping[str, Any] | None = None) -> list[Device]:
+    """All devices of a slice; `where` None: they belong to the slice's one node."""
+    pool = _pool_of(item)
+    return [_device(pool, raw, where) for raw in item.spec.get("devices") or ()]
+
+
+def _device(pool: PoolId, raw: Mapping[str, Any], where: Mapping[str, Any] | None) -> Device:
+    """A device of a pool; `where`: the part of its slice that says which nodes reach it, None: its one node does."""
     return Device(
-        id=(driver, pool_name, str(raw.get("name", ""))),
+        id=(*pool, str(raw.get("name", ""))),
         body=raw,
         taints=tuple(raw.get("taints") or ()),
-        consumes=_consumption((driver, pool_name), raw),
-        local=not where or bool(where.get("nodeName")),
-        where=where.get("nodeSelector"),
+        consumes=_consumption(pool, raw) if raw.get("consumesCounters") else NO_COUNTERS,
+        local=where is None or bool(where.get("nodeName")),
+        where=None if where is None else where.get("nodeSelector"),
         shared=bool(raw.get("allowMultipleAllocations")),
         capacity=raw.get("capacity") or {},
     )

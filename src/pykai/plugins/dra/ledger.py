@@ -9,11 +9,13 @@ the capacity: those parts are what is taken, leaving, or not enough.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pykai.engine.journal import Journal
 from pykai.objects.units import canonical
@@ -40,8 +42,7 @@ Holding = tuple[str, str, str, tuple[tuple[str, Fraction], ...] | None]
 """Driver, pool, device, and of a shared device what is consumed."""
 
 
-@dataclass(frozen=True)
-class ClaimState:
+class ClaimState(Struct, frozen=True, dict=True):
     """`users` and `leaving` are pod uids; `fresh`: the allocation was chosen in this cycle."""
 
     allocation: Allocation | None = None
@@ -246,7 +247,7 @@ def allocation(demand: ClaimDemand, grants: Sequence[Grant], classes: Mapping[st
     """The result of granting devices on a node; `classes`: device class name -> DeviceClass."""
     devices: dict[str, Any] = {"results": [_result(grant) for grant in grants]}
     chosen = list(dict.fromkeys(grant.request for grant in grants))
-    config = [*_class_config(chosen, classes), *_claim_config(chosen, demand.config)]
+    config = [*_class_config(chosen, classes), *(_claim_config(chosen, demand.config) if demand.config else ())]
     if config:
         devices["config"] = config
     selector = _node_selector(grants, node)
@@ -268,9 +269,10 @@ def _result(grant: Grant) -> dict[str, Any]:
 
 def _class_config(chosen: Sequence[DeviceRequest], classes: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The configuration of each class once, for all requests of the class."""
-    for name in dict.fromkeys(request.device_class for request in chosen):
-        requests = [request.name for request in chosen if request.device_class == name]
-        for config in classes[name].spec.get("config") or ():
+    for name in dict.fromkeys([request.device_class for request in chosen]):
+        configs = classes[name].spec.get("config")
+        requests = [request.name for request in chosen if configs and request.device_class == name]
+        for config in configs or ():
             yield {"source": "FromClass", "requests": requests, **config}
 
 
@@ -312,13 +314,13 @@ def _by_device(result: Allocation | None) -> tuple[set[DeviceId], dict[DeviceId,
     return whole, shares
 
 
-def with_share_ids(result: Allocation, owner: str) -> Allocation:
-    """An allocation with an identifier for each share of a device; `owner`: the claim, for all time."""
+def with_share_ids(result: Allocation, owner: Callable[[], str]) -> Allocation:
+    """An allocation with an identifier for each share of a device; `owner`: returns the claim, for all time."""
     results = result["devices"]["results"]
-    if not any("consumedCapacity" in item for item in results):
+    if not [item for item in results if "consumedCapacity" in item]:
         return result
     named = [
-        {**item, SHARE: _share_id(f"{owner} {at}")} if "consumedCapacity" in item else item
+        {**item, SHARE: _share_id(f"{owner()} {at}")} if "consumedCapacity" in item else item
         for at, item in enumerate(results)
     ]
     return {**result, "devices": {**result["devices"], "results": named}}

@@ -103,6 +103,15 @@ def conditions(expression: str) -> tuple[Condition, ...] | None:
     return None
 
 
+@lru_cache(maxsize=4096)
+def answer_for_driver(expression: str, driver: str) -> bool | None:
+    """Whether an expression that names nothing but the driver is true for its devices; None: it reads more."""
+    plain = conditions(expression)
+    if plain is None or any(fact is not DRIVER for fact, _ in plain):
+        return None
+    return plain_answer(plain, driver, {})
+
+
 def _constant(text: str) -> str | bool | int:
     if text[0] in "\"'":
         return text[1:-1]

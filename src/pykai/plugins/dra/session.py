@@ -25,11 +25,10 @@ from pykai.objects import names
 from pykai.objects.kinds import ResourceClaim
 from pykai.plugins.dra.allocator_cache import AllocatorCache, Offer, Refusals
 from pykai.plugins.dra.claims import (
-    ClaimDemand,
     DemandError,
+    Demands,
     Key,
     Reference,
-    claim_demand,
     references,
     unavailable,
 )
@@ -86,6 +85,7 @@ class Gate:
     claims: Mapping[Key, ResourceClaim]
     classes: Mapping[str, Any]
     queue_label: str
+    demands: Demands
     _problems: dict[Key, str | None] = field(default_factory=dict)
     """Why a claim cannot be allocated at all, once it was asked for."""
 
@@ -107,7 +107,7 @@ class Gate:
         if wrong is not None:
             return wrong
         if reference.key not in self._problems:
-            self._problems[reference.key] = self._impossible(claim, "/".join(reference.key))
+            self._problems[reference.key] = self._impossible(reference.key)
         return self._problems[reference.key]
 
     def _wrong_queue(self, claim: ResourceClaim, title: str, queue: str) -> str | None:
@@ -121,9 +121,10 @@ class Gate:
             return f"{start} but does not have a queue label ({self.queue_label})"
         return f"{start} with wrong queue label (expected queue: {queue}, claim queue label: {label})"
 
-    def _impossible(self, claim: ResourceClaim, shown: str) -> str | None:
+    def _impossible(self, key: Key) -> str | None:
+        shown = "/".join(key)
         try:
-            demand: ClaimDemand = claim_demand(claim.spec)
+            demand = self.demands[key]
         except DemandError as error:
             return f"resource claim {shown} cannot be allocated: {error}"
         for request in demand.alternatives():
@@ -159,10 +160,13 @@ class Session(NodeResourceState):
 
     def refuse(self, pod: int) -> str | None:
         """Why the pod cannot be placed anywhere; None where it can."""
+        references = self.references.get(pod)
+        if not references:
+            return None
         pods, gangs = self.trial.snapshot.pods, self.trial.snapshot.gangs
         gang = self.trial.gang[pod]
         who = (pods.title(pod), pods.uids[pod], gangs.objects[gang].spec.queue if gang >= 0 else "")
-        for reference in self.references.get(pod, ()):
+        for reference in references:
             reason = self.gate.refuse(self.ledger, who, reference)
             if reason is not None:
                 return reason
@@ -359,7 +363,7 @@ def open_session(cycle: Cycle) -> Session | None:
     inventory = Inventory(objects.resource_slices, snapshot.nodes, rules)
     ledger = open_ledger(trial.journal, inventory, objects.resource_claims, _going(trial))
     _assume_bind_requests(cycle, ledger, known, served)
-    shared = _shared_claims(known, objects.resource_claims)
+    shared, allocator = _shared_claims(known, objects.resource_claims), AllocatorCache(snapshot, ledger, inventory)
 
     def gpus_of(key: Key) -> float:
         return float(claim_gpus(objects.resource_claims[key]))
@@ -367,8 +371,8 @@ def open_session(cycle: Cycle) -> Session | None:
     return Session(
         trial=trial,
         ledger=ledger,
-        allocator=AllocatorCache(snapshot, ledger, inventory),
-        gate=Gate(objects.resource_claims, objects.device_classes, snapshot.params.queue_label_key),
+        allocator=allocator,
+        gate=Gate(objects.resource_claims, objects.device_classes, snapshot.params.queue_label_key, allocator.demands),
         sharing=Sharing(
             trial, {key: SharedClaim(users, gpus) for key, users in shared.items() if (gpus := gpus_of(key))}
         ),
