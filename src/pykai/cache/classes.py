@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
-from msgspec import json
+from msgspec import Struct, json
+from msgspec.structs import replace as changed
 
 from pykai.cache.claims import NO_CLAIMS, DeviceClaims, device_claims, volume_reach
 from pykai.cache.readings import Numbers, Readings, by_first, finer
@@ -33,7 +34,7 @@ from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import GPU, Column, ResourceSpace, Rows, frozen
 from pykai.model.snapshot import ClusterObjects
 from pykai.objects import names, nvfractions
-from pykai.objects.kinds import Pod
+from pykai.objects.kinds import Pod, PodSpec
 from pykai.objects.pod_template import (
     CONTAINER_PARTS,
     ContainerAmounts,
@@ -41,8 +42,10 @@ from pykai.objects.pod_template import (
     PodTemplate,
     PodTerm,
     SpreadConstraint,
+    decode_claims,
     decode_containers,
     decode_template,
+    decode_volumes,
     template_key,
 )
 
@@ -52,6 +55,8 @@ MOST_SPELLINGS = 20_000
 _NOTHING: dict[str, str] = {}
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _NO_OVERHEAD: Mapping[int, float] = MappingProxyType({})
+_VOLUMES, _CLAIMS = map(PodSpec.__struct_fields__.index, ("volumes", "resource_claims"))
+"""The parts of a template that differ most between pods of one workload, beside amounts; neighbours among the parts."""
 
 
 class _KeySets(dict[tuple[str, ...], tuple[str, ...]]):
@@ -83,11 +88,25 @@ class ContainerRequests:
         """The key by which equal requests are recognized."""
         self.gpu = gpu_request(self.amounts, _NOTHING)
         """The GPU request of pods without annotations."""
+        self._qos = ""
 
-    @cached_property
+    @property
     def qos(self) -> str:
         """The QoS class of pods that do not state theirs."""
-        return qos_class(self.decoded)
+        self._qos = self._qos or qos_class(self.decoded)
+        return self._qos
+
+
+class Constraints:
+    """The decoded parts of a template that ask for no amounts and name no volumes or claims: node selector, affinity,
+    tolerations, gates, spread. Templates that differ only in other parts share one object."""
+
+    def __init__(self, decoded: PodTemplate) -> None:
+        self.decoded = decoded
+        self.label_keys = label_keys(decoded)
+        stated = (decoded.node_selector, decoded.affinity, decoded.tolerations, decoded.gated, decoded.spread)
+        self.meaning = json.encode(stated, order="deterministic")
+        """The key by which equal constraints are recognized."""
 
 
 class Template:
@@ -96,22 +115,30 @@ class Template:
     `config_maps` must exist before the pod is bound; those whose names begin with `made_later` are created at binding.
     """
 
-    def __init__(self, template: PodTemplate, requests: ContainerRequests, made_later: str) -> None:
-        self.decoded = template
+    def __init__(self, spec: PodSpec, requests: ContainerRequests, constraints: Constraints, made_later: str) -> None:
+        known = requests.decoded
+        template = self.decoded = changed(
+            constraints.decoded,
+            containers=known.containers,
+            init_containers=known.init_containers,
+            overhead=known.overhead,
+            resources=known.resources,
+            volumes=decode_volumes(spec),
+            claims=decode_claims(spec),
+        )
         self.requests = requests
         found = config_map_names(template) if requests.reads else ()
-        self.config_maps = frozenset(name for name in found if not (made_later and name.startswith(made_later)))
-        self.label_keys = label_keys(template)
+        self.config_maps = frozenset([name for name in found if not (made_later and name.startswith(made_later))])
+        self.label_keys = constraints.label_keys
         self.claiming = [v for v in template.volumes if "persistentVolumeClaim" in v or "ephemeral" in v]
         """The volumes that are claims."""
         self.namespaced = bool(self.label_keys is not None or self.config_maps or self.claiming or template.claims)
-        self.named = any("ephemeral" in v for v in self.claiming)
+        self.named = bool([v for v in self.claiming if "ephemeral" in v])
         self.kind = -1
         """Number of the kind of pods without relevant annotations; -1 if their namespace or name matters."""
-        claims = [claim.name for claim in template.claims]
-        constraints = (template.affinity, template.tolerations, claims, template.gated, template.spread)
-        rest = json.encode((template.node_selector, *constraints, template.disks), order="deterministic")
-        self.unnamed: object = (requests.meaning, rest, self.config_maps)
+        claims = tuple([claim.name for claim in template.claims])
+        disks = template.disks and json.encode(template.disks, order="deterministic")
+        self.unnamed: object = (requests.meaning, constraints.meaning, claims, disks or b"", self.config_maps)
         """The key of the template without its volume claims. Names that admission generates per pod (the token volume,
         ConfigMaps of a shared GPU) are not part of it, so that pods of one workload share a template although their
         bytes differ. Nor are names of ResourceClaims: what they request is."""
@@ -128,8 +155,7 @@ class Template:
         return [(volume["persistentVolumeClaim"] or {}).get("claimName", "") for volume in stated]
 
 
-@dataclass(frozen=True)
-class PodKind:
+class PodKind(Struct, frozen=True):
     """What pods of one kind have in common."""
 
     template: Template
@@ -150,6 +176,8 @@ class KindMemo:
         self._by_bytes: dict[bytes, Template] = {}
         self._requests: dict[bytes, ContainerRequests] = {}
         """By the bytes of the parts that ask for amounts."""
+        self._constraints: dict[bytes, Constraints] = {}
+        """By the bytes of their parts."""
         self._by_meaning: dict[object, Template] = {}
         self.key_sets = _KeySets()
         self._labels: Numbers[object] = Numbers()
@@ -165,27 +193,33 @@ class KindMemo:
     def template(self, parts: Parts, pod: Pod) -> Template:
         """The template of a pod by the parts of its spec."""
         key = template_key(parts)
-        return self._by_bytes.get(key) or self._learn(key, template_key(parts[:CONTAINER_PARTS]), pod)
+        return self._by_bytes.get(key) or self._learn(key, parts, pod)
 
-    def _learn(self, key: bytes, containers: bytes, pod: Pod) -> Template:
+    def _learn(self, key: bytes, parts: Parts, pod: Pod) -> Template:
         if len(self._by_bytes) >= MOST_SPELLINGS:
             self._by_bytes.clear()
             self._requests.clear()
-        made_later = (pod.metadata.annotations or _NOTHING).get(names.SHARED_GPU_CONFIGMAP, "")
-        requests = self._requests.get(containers)
+            self._constraints.clear()
+        amounts = template_key(parts[:CONTAINER_PARTS])
+        requests = self._requests.get(amounts)
         if requests is None:
-            requests = self._requests[containers] = ContainerRequests(decode_containers(pod.spec))
-        new = Template(decode_template(pod.spec, requests.decoded), requests, made_later)
-        template = self._by_bytes[key] = self._by_meaning.setdefault(new.meaning, new)
-        if template is new and not template.namespaced:
-            template.kind = self.number(pod, template, ())
+            requests = self._requests[amounts] = ContainerRequests(decode_containers(pod.spec))
+        rest = template_key((*parts[CONTAINER_PARTS:_VOLUMES], *parts[_CLAIMS + 1 :]))
+        constraints = self._constraints.get(rest)
+        if constraints is None:
+            constraints = self._constraints[rest] = Constraints(decode_template(pod.spec, requests.decoded))
+        template = self._by_bytes[key] = self._met(pod, requests, constraints)
         return template
 
     def resized(self, pod: Pod) -> Template:
         """Return the template of a pod that is being resized, with the requests that count for it."""
-        made_later = (pod.metadata.annotations or _NOTHING).get(names.SHARED_GPU_CONFIGMAP, "")
         requests = ContainerRequests(resized(decode_containers(pod.spec), pod))
-        new = Template(decode_template(pod.spec, requests.decoded), requests, made_later)
+        return self._met(pod, requests, Constraints(decode_template(pod.spec, requests.decoded)))
+
+    def _met(self, pod: Pod, requests: ContainerRequests, constraints: Constraints) -> Template:
+        """Return the template of these parts and the pod's volumes and claims; one with the same meaning if known."""
+        made_later = (pod.metadata.annotations or _NOTHING).get(names.SHARED_GPU_CONFIGMAP, "")
+        new = Template(pod.spec, requests, constraints, made_later)
         template = self._by_meaning.setdefault(new.meaning, new)
         if template is new and not template.namespaced:
             template.kind = self.number(pod, template, ())
@@ -276,7 +310,7 @@ def class_table(
     drafts = [
         _Draft(memo.kinds[kind[row]], pods[row], claims.get(row, NO_CLAIMS), keys or ()) for row in first.tolist()
     ]
-    space = context.space.with_names(name for draft in drafts for name in draft.kind.template.requests.amounts)
+    space = context.space.with_names(chain.from_iterable([draft.kind.template.requests.amounts for draft in drafts]))
     context = replace(context, space=space)
     keys_of = [(row, draft.said) for row, draft in enumerate(drafts)]
     known = memo.classes_in(space)
@@ -322,8 +356,7 @@ def _distinguished(
     return found
 
 
-@dataclass(frozen=True)
-class _Draft:
+class _Draft(Struct, frozen=True):
     """A class before the size of its request vector is known, with its first pod as the example."""
 
     kind: PodKind
@@ -342,13 +375,14 @@ def _pod_classes(drafts: Sequence[_Draft], rows: Sequence[int], context: ClassCo
     """The classes of some rows: requests are rows of one table, equal lists of dimensions one array."""
     requests = [_request(drafts[row], context) for row in rows]
     table = frozen(np.array(requests, dtype=np.float64).reshape(len(rows), context.space.size))
-    dims: dict[tuple[int, ...], Rows] = {}
-    for row, request, vector in zip(rows, requests, table, strict=True):
-        shared = drafts[row].kind.gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY)
-        asked = tuple([at for at, amount in enumerate(request) if amount > 0 and not (shared and at == GPU)])
-        if asked not in dims:
-            dims[asked] = frozen(np.array(asked, dtype=np.int64))
-        yield _pod_class(row, drafts[row], (vector, dims[asked]), context)
+    asked = table > 0
+    asked[[drafts[row].kind.gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY) for row in rows], GPU] = False
+    keys = asked.view(f"V{context.space.size}")[:, 0].tolist()
+    dims = {
+        key: frozen(np.flatnonzero(asked[at])) for key, at in dict(zip(keys, range(len(keys)), strict=True)).items()
+    }
+    for row, vector, key in zip(rows, table, keys, strict=True):
+        yield _pod_class(row, drafts[row], (vector, dims[key]), context)
 
 
 def _request(draft: _Draft, context: ClassContext) -> list[float]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pykai.model.pods import GpuKind
 from pykai.model.resources import FIXED, counted, scale, whole_gpus
 from pykai.objects import names, nvfractions, pod_resize
 from pykai.objects.kinds import Pod, ResourceSlice
-from pykai.objects.pod_template import Amount, Container, ContainerAmounts, PodTemplate
+from pykai.objects.pod_template import Amount, Container, ContainerAmounts, PodTemplate, Resources
 from pykai.objects.units import amount, milli
 
 Amounts = dict[str, float]
@@ -97,8 +97,7 @@ def _pod_level(template: PodTemplate | ContainerAmounts, containers: Amounts) ->
     return add({}, {**stated, **(whole.requests or {})})
 
 
-@dataclass(frozen=True)
-class GpuRequest:
+class GpuRequest(Struct, frozen=True):
     """A pod's request for GPUs; `devices` is a count, `portion` and `memory_mib` are per device."""
 
     kind: GpuKind
@@ -185,15 +184,20 @@ def qos_class(template: ContainerAmounts) -> str:
     """Guaranteed, Burstable or BestEffort, by the rules of Kubernetes."""
     containers, whole = [*template.containers, *template.init_containers], template.resources
     stated = [whole] if whole.requests or whole.limits else [c.resources for c in containers]
-    if not any(each.limits for each in stated):
-        return "Burstable" if any(each.requests for each in stated) else "BestEffort"
-    amounts = [({**(each.limits or {}), **(each.requests or {})}, each.limits or {}) for each in stated]
-    guaranteed = all(
-        name in limits and amount(requests.get(name, "0")) == amount(limits[name])
-        for requests, limits in amounts
-        for name in FIXED[:2]
-    )
-    return "Guaranteed" if guaranteed else "Burstable"
+    if not [each for each in stated if each.limits or each.requests]:
+        return "BestEffort"
+    return "Guaranteed" if all(map(_guaranteed, stated)) else "Burstable"
+
+
+def _guaranteed(stated: Resources) -> bool:
+    """Whether CPU and memory have limits, and requests that equal them; a request that is not stated does."""
+    limits, requests = stated.limits or {}, stated.requests or {}
+    for name in FIXED[:2]:
+        limit = limits.get(name)
+        request = requests.get(name, limit)
+        if limit is None or request is None or (request != limit and amount(request) != amount(limit)):
+            return False
+    return True
 
 
 def numa_shape(template: ContainerAmounts) -> list[object]:

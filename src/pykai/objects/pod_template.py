@@ -198,6 +198,12 @@ def decode_claims(spec: PodSpec) -> list[PodClaim]:
     return found
 
 
+def decode_volumes(spec: PodSpec) -> list[dict[str, Any]]:
+    """The volumes of a template alone."""
+    found: list[dict[str, Any]] = _part(_OBJECTS, spec.volumes, [])
+    return found
+
+
 def decode_template(spec: PodSpec, known: ContainerAmounts | None = None) -> PodTemplate:
     """Decode a template; `known`: its containers, if another template with the same ones was decoded before."""
     decoded = known or decode_containers(spec)
