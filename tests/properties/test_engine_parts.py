@@ -254,6 +254,7 @@ def test_rankings_are_those_of_a_fresh_look(
     for c in classes:
         cycle.rankings.of(c)
     for number, (step, chance) in enumerate(todo):
+        cycle.rankings.first(classes[chance % len(classes)])
         mark = cycle.trial.mark()
         step(cycle, chance)
         if number in undone:
@@ -269,6 +270,9 @@ def test_rankings_are_those_of_a_fresh_look(
             assert list(kept.best()) == list(new.best())
             assert kept.total.tolist() == new.total.tolist()
             assert kept.fits_now.tolist() == new.fits_now.tolist()
+        nodes_in_order = list(fresh.of(c).best())
+        assert list(cycle.rankings.ranking(c).best(None, None)) == nodes_in_order
+        assert cycle.rankings.first(c) == next(iter(nodes_in_order), None)
 
 
 @given(clusters(), policies, steps)

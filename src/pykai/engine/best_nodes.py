@@ -1,4 +1,5 @@
-"""BestNodes: find the best node for many pods of one class without comparing all nodes for each.
+"""Find the best node without comparing all: BestNodes for many pods of one class, SortedNodes for pods of many classes
+that differ in amounts alone.
 
 Nodes with equal local scores are in the order of the measure of the one relative score, whatever its extremes; where
 local scores differ by more than relative scores can, they decide. So the order of two nodes depends on the state of
@@ -7,12 +8,14 @@ these two only: untouched nodes stay in the order that was computed once, touche
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections.abc import Iterator
 from heapq import heappop, heappush
 
 import numpy as np
 
 from pykai.engine.ranked import UNFIT
-from pykai.model.resources import Column, Mask
+from pykai.model.resources import Column, Mask, Rows
 
 Entry = tuple[float, float, int, bool]
 """Local score, negated; measure; node; whether the class fits there without waiting for a release."""
@@ -56,3 +59,35 @@ class BestNodes:
         if not heap:
             return untouched[-1] if untouched else None
         return min(heap[0], untouched[-1]) if untouched else heap[0]
+
+
+class SortedNodes:
+    """Nodes by score, the best first, then by measure, the least first, then by row. `scores` are of the nodes in
+    `nodes` and do not change; `measure` is by row."""
+
+    def __init__(self, nodes: Rows, scores: Column, measure: Column) -> None:
+        levels, number = np.unique(-scores, return_inverse=True)
+        rows = nodes.tolist()
+        self._measure: dict[int, float] = dict(zip(rows, measure[nodes].tolist(), strict=True))
+        self._level: dict[int, int] = dict(zip(rows, number.tolist(), strict=True))
+        self._sorted: list[list[tuple[float, int]]] = [[] for _ in levels]
+        for node, measured in self._measure.items():
+            self._sorted[self._level[node]].append((measured, node))
+        for entries in self._sorted:
+            entries.sort()
+
+    def put(self, node: int, measured: float) -> None:
+        """Set the measure of a node; others than those it was made of are ignored."""
+        old = self._measure.get(node)
+        if old is None or old == measured:
+            return
+        self._measure[node] = measured
+        entries = self._sorted[self._level[node]]
+        del entries[bisect_left(entries, (old, node))]
+        insort(entries, (measured, node))
+
+    def above(self, least: float) -> Iterator[int]:
+        """Yield the nodes with at least this measure, in order."""
+        for entries in self._sorted:
+            for at in range(bisect_left(entries, (least, -1)), len(entries)):
+                yield entries[at][1]

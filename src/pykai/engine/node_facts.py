@@ -79,8 +79,16 @@ class NodeFacts:
         if self.reliefs:
             return _Alone(c.row)
         share = (c.gpu_kind, c.devices, c.portion, c.memory_mib, c.compute_mode) if c.shared else None
-        measured = tuple([plugin.measured(c) for plugin in self.relative])
-        return id(self.allowed(c)), c.request.tobytes(), share, measured, self._score_key(c)
+        return c.request.tobytes(), share, self.but_amounts(c)
+
+    def but_amounts(self, c: PodClass) -> Hashable:
+        """Return a key that is equal for classes whose `key` differs in amounts alone: nodes have the same scores for
+        them wherever they fit."""
+        return id(self.allowed(c)), self.measured(c), self._score_key(c)
+
+    def measured(self, c: PodClass) -> tuple[int | None, ...]:
+        """Return the resource of each relative score."""
+        return tuple([plugin.measured(c) for plugin in self.relative])
 
     def reasons_key(self, pod_class: PodClass) -> Hashable:
         """Return a key that is equal for classes with equal `key` that filters reject for the same reasons."""

@@ -226,8 +226,7 @@ def place_one(cycle: Cycle, pod: int) -> bool:
     c = trial.of_class(pod)
     if cycle.node_facts.nowhere(c):
         return False
-    ranking = cycle.rankings.ranking(c)
-    found = ranking.first()
+    found = cycle.rankings.first(c)
     if found is None:
         return False
     node, now = found

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykai.engine.best_nodes import BestNodes, Entry, ordered_by_figures
+from pykai.engine.best_nodes import BestNodes, Entry, SortedNodes, ordered_by_figures
 from pykai.engine.ranked import UNFIT
 
 figures = st.tuples(
@@ -45,3 +45,26 @@ def test_scores_that_a_relative_one_makes_up_for_give_no_order() -> None:
     assert ordered_by_figures(np.array([0.0, 10.0, 10.0, 1010.0]), 9.0)
     assert not ordered_by_figures(np.array([0.0, 9.0]), 9.0)
     assert ordered_by_figures(np.array([3.0]), 9.0)
+
+
+sizes = st.sampled_from([-1.0, 0.0, 1.0, 2.0, 7.5])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 10.0, 1000.0]), sizes, st.booleans()), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 5), sizes), max_size=12),
+    sizes,
+)
+def test_sorted_nodes_stay_in_order(
+    nodes: list[tuple[float, float, bool]], changes: list[tuple[int, float]], least: float
+) -> None:
+    """Nodes that are not among them are never there, whatever happens to them."""
+    scores, measure, among = (np.array(column) for column in zip(*nodes, strict=True))
+    rows = np.flatnonzero(among)
+    found = SortedNodes(rows, scores[rows], measure)
+    for number, measured in changes:
+        node = number % len(nodes)
+        measure[node] = measured
+        found.put(node, measured)
+    order = sorted(rows.tolist(), key=lambda node: (-scores[node], measure[node], node))
+    assert list(found.above(least)) == [node for node in order if measure[node] >= least]
