@@ -1,5 +1,5 @@
-"""Find the best node without comparing all: BestNodes for many pods of one class, SortedNodes for pods of many classes
-that differ in amounts alone.
+"""Find the best node without comparing all: BestNodes for many pods of one class, SortedNodes and NodesByRoom for pods
+of many classes that differ in amounts alone.
 
 Nodes with equal local scores are in the order of the measure of the one relative score, whatever its extremes; where
 local scores differ by more than relative scores can, they decide. So the order of two nodes depends on the state of
@@ -8,9 +8,10 @@ these two only: untouched nodes stay in the order that was computed once, touche
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterator
-from heapq import heappop, heappush
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush, merge
+from itertools import islice
 
 import numpy as np
 
@@ -91,3 +92,33 @@ class SortedNodes:
         for entries in self._sorted:
             for at in range(bisect_left(entries, (least, -1)), len(entries)):
                 yield entries[at][1]
+
+
+class NodesByRoom:
+    """Nodes in groups by room, and in each group by measure, the least first, then by row. `steps`: where groups begin,
+    ascending."""
+
+    def __init__(self, steps: Sequence[float]) -> None:
+        self._steps = steps
+        self._groups: list[list[tuple[float, int]]] = [[] for _ in range(len(steps) + 1)]
+        self._place: dict[int, tuple[int, tuple[float, int]]] = {}
+        """Group and entry of each node."""
+
+    def put(self, node: int, room: float, measured: float) -> None:
+        """Set the room and the measure of a node."""
+        place, old = (bisect_right(self._steps, room), (measured, node)), self._place.get(node)
+        if place == old:
+            return
+        if old is not None:
+            entries = self._groups[old[0]]
+            del entries[bisect_left(entries, old[1])]
+        insort(self._groups[place[0]], place[1])
+        self._place[node] = place
+
+    def above(self, room: float) -> Iterator[int]:
+        """Yield the nodes with at least this room, the least measure first, then by row; if no group begins with this
+        room, nodes with less are among them."""
+        groups = [entries for entries in self._groups[bisect_right(self._steps, room) :] if entries]
+        if groups:
+            yield min(groups)[0][1]
+            yield from (node for _, node in islice(merge(*groups), 1, None))

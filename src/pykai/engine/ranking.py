@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 
-from pykai.engine.best_nodes import BestNodes, SortedNodes, ordered_by_figures
+from pykai.engine.best_nodes import BestNodes, ordered_by_figures
+from pykai.engine.common_order import CommonOrders, span_of
 from pykai.engine.node_facts import NodeFacts
-from pykai.engine.plugin_api import NodeLook, RelativeScore
+from pykai.engine.plugin_api import NodeLook
 from pykai.engine.ranked import UNFIT, Ranked
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
@@ -36,8 +37,6 @@ OFTEN = 8
 """After this many pods of a class its nodes are kept sorted; before, each lookup scans all scores."""
 FIRST_PODS = 4
 """So many pods of a class are placed without a ranking, by an order of nodes that classes share."""
-MOST_TRIED = 16
-"""Number of nodes of such an order that are tried for a pod."""
 
 
 class Rankings:
@@ -46,30 +45,25 @@ class Rankings:
     def __init__(self, facts: NodeFacts) -> None:
         self._facts = facts
         self._known: dict[int, Ranking] = {}
-        self._orders: dict[Hashable, SharedOrder | None] = {}
-        """By `NodeFacts.but_amounts`; None: the order of two nodes depends on others."""
+        self._orders = CommonOrders(facts)
         self._asked: Counter[int] = Counter()
-        """Calls of `first` by class row."""
+        """Calls of `first` by class row, up to `FIRST_PODS`."""
 
     def first(self, pod_class: PodClass) -> tuple[int, bool] | None:
-        """Return what `Ranking.first` of the class does. Where all requests differ, most classes have one pod: the
-        first pods of a class are placed without a ranking of its own."""
-        row = pod_class.row
-        if self._asked[row] < FIRST_PODS and not pod_class.shared:
-            self._asked[row] += 1
-            order = self._order(pod_class)
-            found = None if order is None else order.first(pod_class.demand)
+        """Return what `Ranking.first` of the class does, by an order of nodes that classes share where there is one."""
+        if pod_class.shared or self._is_new(pod_class.row):
+            order = self._orders.of(pod_class)
+            found = None if order is None else order.first(pod_class)
             if found is not None:
                 return found if found[0] >= 0 else None
         return self.ranking(pod_class).first()
 
-    def _order(self, pod_class: PodClass) -> SharedOrder | None:
-        if not self._facts.steady:
-            return None
-        key = self._facts.but_amounts(pod_class)
-        if key not in self._orders:
-            self._orders[key] = SharedOrder.of(self._facts, pod_class)
-        return self._orders[key]
+    def _is_new(self, row: int) -> bool:
+        """Whether few pods of a class were placed: for many a ranking of its own can choose nodes in advance."""
+        asked = self._asked[row]
+        if asked < FIRST_PODS:
+            self._asked[row] = asked + 1
+        return asked < FIRST_PODS
 
     def of(self, pod_class: PodClass, nodes: Rows | None = None) -> Ranked:
         """Return the up-to-date ranking of a class over the given node rows, ascending (None: all)."""
@@ -83,64 +77,6 @@ class Rankings:
                 del self._known[next(iter(self._known))]
             known = self._known[key] = Ranking(self._facts, pod_class)
         return known
-
-
-NOWHERE = (-1, False)
-"""Instead of a node: the class fits on none."""
-
-
-class SharedOrder:
-    """The order in which nodes are the best for pods that start at once, of all classes that differ in amounts alone:
-    the first one with enough is the best."""
-
-    def __init__(self, facts: NodeFacts, nodes: Rows, scores: Column, resource: int) -> None:
-        self._facts, self._resource = facts, resource
-        states, self._touched = facts.states(), facts.trial.touched
-        self._nodes = SortedNodes(nodes, scores, states.free[resource])
-        self._read = len(self._touched)
-
-    @classmethod
-    def of(cls, facts: NodeFacts, pod_class: PodClass) -> SharedOrder | None:
-        """Return the order for a class; None: the order of two nodes depends on others, or a node where the pod waits
-        may be better than one where it starts."""
-        measured, span = [row for row in facts.measured(pod_class) if row is not None], _span(facts.relative)
-        nodes = np.flatnonzero(facts.allowed(pod_class))
-        if span is None or len(measured) != 1 or not len(nodes):
-            return None
-        steady = facts.steady_scores(pod_class)
-        now, later = steady.column(True, False)[nodes], steady.column(False, False)[nodes]
-        if not ordered_by_figures(now, span) or now.min() - later.max() <= span:
-            return None
-        return cls(facts, nodes, now, measured[0])
-
-    def first(self, demand: Sequence[tuple[int, float]]) -> tuple[int, bool] | None:
-        """Return the best node for a pod that must find these amounts free, with True, as it can start there;
-        `NOWHERE` if no node has them. None: it can start on none of the nodes that were tried."""
-        least = dict(demand).get(self._resource)
-        if least is None:
-            return None
-        state_of, waits = self._facts.states().of, False
-        self._follow()
-        for tried, node in enumerate(self._nodes.above(least)):
-            if tried == MOST_TRIED:
-                return None
-            (idle, free, _), now = state_of(node), True
-            for row, need in demand:
-                if free[row] < need:
-                    break
-                now = now and idle[row] >= need
-            else:
-                if now:
-                    return node, True
-                waits = True
-        return None if waits else NOWHERE
-
-    def _follow(self) -> None:
-        """Put touched nodes where they belong now."""
-        state_of, resource = self._facts.seen.of, self._resource
-        for node in set(self._touched[self._read :]):
-            self._nodes.put(node, state_of(node).free[resource])
-        self._read = len(self._touched)
 
 
 class Ranking:
@@ -162,7 +98,7 @@ class Ranking:
         self._relative = [(states.normalized(plugin, row), row) for plugin, row in asked if row is not None]
         """Normalized scores, and the resource each is measured by."""
         self._steady = facts.steady_scores(pod_class)
-        self._span = _span(facts.relative) if facts.steady else None
+        self._span = span_of(facts.relative) if facts.steady else None
         self._read = len(self.trial.touched)
         self._outdated: set[int] = set()
         """Allowed nodes that were touched since their entries were computed."""
@@ -453,9 +389,3 @@ class Ranking:
         if not self._shared:
             return 0, 0, []
         return c.devices, c.compute_mode, np.where(self._gpu_memory < c.memory_mib, np.inf, self._memory).tolist()
-
-
-def _span(relative: Sequence[RelativeScore]) -> float | None:
-    """Return the largest possible difference of relative scores if all plugins declare `packs`; else None."""
-    spans: list[float] = [plugin.packs for plugin in relative if hasattr(plugin, "packs")]
-    return sum(spans) if len(spans) == len(relative) else None

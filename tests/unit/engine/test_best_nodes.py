@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykai.engine.best_nodes import BestNodes, Entry, SortedNodes, ordered_by_figures
+from pykai.engine.best_nodes import BestNodes, Entry, NodesByRoom, SortedNodes, ordered_by_figures
 from pykai.engine.ranked import UNFIT
 
 figures = st.tuples(
@@ -47,6 +47,7 @@ def test_scores_that_a_relative_one_makes_up_for_give_no_order() -> None:
     assert ordered_by_figures(np.array([3.0]), 9.0)
 
 
+rooms = st.sampled_from([-1.0, 0.0, 1.0, 3.0, 3.5, 9.0])
 sizes = st.sampled_from([-1.0, 0.0, 1.0, 2.0, 7.5])
 
 
@@ -68,3 +69,18 @@ def test_sorted_nodes_stay_in_order(
         found.put(node, measured)
     order = sorted(rows.tolist(), key=lambda node: (-scores[node], measure[node], node))
     assert list(found.above(least)) == [node for node in order if measure[node] >= least]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), rooms, sizes), max_size=12), st.sampled_from([0.5, 1.0, 3.0, 9.0]))
+def test_nodes_with_room_are_in_the_order_of_the_measure(
+    changes: list[tuple[int, float, float]], wanted: float
+) -> None:
+    """A size that is no step gets nodes with less room, too: the caller looks at what it gets."""
+    steps = [1.0, 3.0, 9.0]
+    found = NodesByRoom(steps)
+    for change in changes:
+        found.put(*change)
+    now = sorted((measured, node) for node, (room, measured) in {n: (r, m) for n, r, m in changes}.items())
+    room = {node: room for node, room, _ in changes}
+    least = wanted if wanted in steps else -np.inf
+    assert list(found.above(wanted)) == [node for _, node in now if room[node] >= least]
