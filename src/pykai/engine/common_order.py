@@ -45,14 +45,18 @@ class CommonOrders:
     def __init__(self, facts: NodeFacts) -> None:
         self._facts = facts
         self._known: dict[Hashable, CommonOrder | None] = {}
+        self._of_class: dict[int, CommonOrder | None] = {}
 
     def of(self, pod_class: PodClass) -> CommonOrder | None:
         """Return the order for a class; None: which of two nodes is better depends on others, or on more than score and
         measure."""
-        if not self._facts.steady:
-            return None
-        mode = pod_class.compute_mode if pod_class.shared else -1
-        key = (mode, self._facts.but_amounts(pod_class))
+        row = pod_class.row
+        if row not in self._of_class:
+            self._of_class[row] = self._shared_by(pod_class) if self._facts.steady else None
+        return self._of_class[row]
+
+    def _shared_by(self, pod_class: PodClass) -> CommonOrder | None:
+        key = (pod_class.compute_mode if pod_class.shared else -1, self._facts.but_amounts(pod_class))
         if key not in self._known:
             self._known[key] = self._made(pod_class)
         return self._known[key]
@@ -143,6 +147,9 @@ class ShareOrder:
     def __init__(self, facts: NodeFacts, nodes: Rows, mode: int) -> None:
         self._facts, self._mode, self._touched = facts, mode, facts.trial.touched
         self._example = int(nodes[0])
+        self._capacity = facts.trial.amounts.gpu_memory[self._example]
+        self._memory: dict[int, float] = {}
+        """What a share takes of a device, by class row."""
         self._nodes = frozenset(nodes.tolist())
         self._shared = NodesByRoom(self._steps())
         self._whole = SortedNodes(nodes, np.zeros(len(nodes)), facts.states().free[GPU])
@@ -164,14 +171,12 @@ class ShareOrder:
             self._whole.put(node, free)
 
     def first(self, pod_class: PodClass) -> Best | None:
-        amounts = self._facts.trial.amounts
-        if pod_class.devices != 1 or pod_class.memory_mib > amounts.gpu_memory[self._example]:
+        memory = self._memory.get(pod_class.row)
+        if memory is None:
+            memory = self._memory[pod_class.row] = self._facts.trial.amounts.share_memory(pod_class, self._example)
+        if pod_class.devices != 1 or memory > self._capacity:
             return None
-        state_of, memory, demand = (
-            self._facts.states().of,
-            amounts.share_memory(pod_class, self._example),
-            pod_class.demand,
-        )
+        state_of, demand = self._facts.states().of, pod_class.demand
         self._put(self._nodes.intersection(self._touched[self._read :]))
         self._read = len(self._touched)
         tried, waits = 0, False

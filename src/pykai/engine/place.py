@@ -194,6 +194,8 @@ def _rejection(resources: Sequence[NodeResourceState], pod: int, node: int) -> s
 
 def _refusal(cycle: Cycle, rules: ClassRules, pod: int) -> Refusal | None:
     """Return the first refusal of a pod by a gate."""
+    if cycle.admitted.get(cycle.trial.klass[pod]):
+        return None
     for gate in rules.gates:
         refusal = gate.refuse(cycle, pod)
         if refusal is not None:
@@ -205,6 +207,8 @@ def refused(cycle: Cycle, pods: Sequence[int]) -> bool:
     """Whether a gate refuses one of the pods; a gate that answers by class is called once per class."""
     klass, classes = cycle.trial.klass, cycle.snapshot.pods.classes
     for row, first in {klass[pod]: pod for pod in reversed(pods)}.items():
+        if cycle.admitted.get(row):
+            continue
         for gate in cycle.rules(classes[row]).gates:
             alike = [first] if getattr(gate, "by_class", False) else [pod for pod in pods if klass[pod] == row]
             if any(gate.refuse(cycle, pod) is not None for pod in alike):
@@ -230,7 +234,7 @@ def place_one(cycle: Cycle, pod: int) -> bool:
     if found is None:
         return False
     node, now = found
-    if not c.shared:
+    if not trial.amounts.shared[row]:
         trial.place(pod, node, (), not now)
         return True
     chosen = choose_devices(cycle, c, node, not now)

@@ -51,7 +51,7 @@ class Rankings:
 
     def first(self, pod_class: PodClass) -> tuple[int, bool] | None:
         """Return what `Ranking.first` of the class does, by an order of nodes that classes share where there is one."""
-        if pod_class.shared or self._is_new(pod_class.row):
+        if self._facts.trial.amounts.shared[pod_class.row] or self._is_new(pod_class.row):
             order = self._orders.of(pod_class)
             found = None if order is None else order.first(pod_class)
             if found is not None:
