@@ -10,8 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from msgspec import json
 
+from pykai.cache.readings import Numbers, Readings
+from pykai.model.resources import Rows
 from pykai.model.snapshot import ClusterObjects
 from pykai.objects import names
 from pykai.objects.kinds import ABSENT, PersistentVolume, PersistentVolumeClaim, Pod, ResourceClaim
@@ -53,7 +56,36 @@ def claim_names(pod: Pod, claims: Sequence[PodClaim]) -> Iterator[str]:
         yield claim.resource_claim_name or generated.get(claim.name) or ""
 
 
-def device_claims(pods: Iterable[Pod], claims: Mapping[Key, ResourceClaim]) -> dict[int, DeviceClaims]:
+class ClaimMemo:
+    """What ResourceClaims ask for: each is read once, what they ask for is compared once."""
+
+    def __init__(self) -> None:
+        self._readings = Readings()
+        self._numbers: Numbers[bytes] = Numbers()
+        self._asked: list[tuple[bytes, int]] = []
+        """By number: the devices of a spec, and how many of them count as GPUs."""
+
+    def read(self, claims: Mapping[Key, ResourceClaim]) -> dict[Key, _Claim]:
+        """By key: what each claim asks for, and whether devices are allocated to it or it is reserved for pods."""
+        numbers, given = self._readings.block(list(claims.values()), self._block).tolist()
+        asked = self._asked
+        return {key: (*asked[at], taken) for key, at, taken in zip(claims, numbers, given, strict=True)}
+
+    def _block(self, claims: Sequence[ResourceClaim]) -> Rows:
+        return np.array([[self._number(c) for c in claims], [_given(c) for c in claims]], dtype=np.int64)
+
+    def _number(self, claim: ResourceClaim) -> int:
+        spec = json.encode(claim.spec.get("devices") or {}, order="deterministic")
+        number = self._numbers[spec]
+        if number == len(self._asked):
+            self._asked.append((spec, claim_gpus(claim)))
+        return number
+
+
+_Claim = tuple[bytes, int, int]
+
+
+def device_claims(pods: Iterable[Pod], claims: Mapping[Key, ResourceClaim], memo: ClaimMemo) -> dict[int, DeviceClaims]:
     """What pods ask for through claims, by their row among `pods`; those that ask for nothing are left out.
 
     A claim made for a pod's extended resources is left out: the pod's own requests count for it.
@@ -64,40 +96,33 @@ def device_claims(pods: Iterable[Pod], claims: Mapping[Key, ResourceClaim]) -> d
             continue
         for pod_name in _holders(claim):
             owned.setdefault((namespace, pod_name), []).append(name)
-    stated: dict[int, tuple[Pod, list[str]]] = {}
+    stated: list[tuple[int, Pod, Sequence[str], Sequence[str]]] = []
     for row, pod in enumerate(pods):
-        if pod.spec.resource_claims is not ABSENT or (pod.metadata.namespace, pod.metadata.name) in owned:
-            stated[row] = pod, list(claim_names(pod, decode_claims(pod.spec)))
-    users = Counter((pod.metadata.namespace, name) for pod, found in stated.values() for name in dict.fromkeys(found))
-    read = _ClaimReader(claims, {key for key, count in users.items() if count > 1})
-    return {
-        row: read(pod, found, owned.get((pod.metadata.namespace, pod.metadata.name), ()))
-        for row, (pod, found) in stated.items()
-    }
+        own = owned.get((pod.metadata.namespace, pod.metadata.name), ())
+        if own or pod.spec.resource_claims is not ABSENT:
+            stated.append((row, pod, list(claim_names(pod, decode_claims(pod.spec))), own))
+    users = Counter([(pod.metadata.namespace, name) for _, pod, found, _ in stated for name in dict.fromkeys(found)])
+    known = memo.read(claims)
+    return {row: _asked(pod, (found, own), known, users) for row, pod, found, own in stated}
 
 
-class _ClaimReader:
-    """Reads the claims of pods. `shared`: claims that several pods state."""
-
-    def __init__(self, claims: Mapping[Key, ResourceClaim], shared: set[Key]) -> None:
-        self._claims, self._shared = claims, shared
-        self._gpus: dict[bytes, int] = {}
-        """By what a claim asks for."""
-
-    def __call__(self, pod: Pod, stated: Sequence[str], owned: Sequence[str]) -> DeviceClaims:
-        namespace, placed = pod.metadata.namespace, bool(pod.spec.node_name)
-        gpus, asked = 0, dict[str, Hashable]()
-        for name in dict.fromkeys([*stated, *owned]):
-            claim = self._claims.get((namespace, name))
-            asked[name] = name
-            if claim is not None:
-                spec = json.encode(claim.spec.get("devices") or {}, order="deterministic")
-                if spec not in self._gpus:
-                    self._gpus[spec] = claim_gpus(claim)
-                gpus += self._gpus[spec]
-                if (namespace, name) not in self._shared and (placed or not _given(claim)):
-                    asked[name] = spec
-        return DeviceClaims(float(min(gpus, LARGEST)), tuple([asked[name] for name in stated]))
+def _asked(
+    pod: Pod, named: tuple[Sequence[str], Sequence[str]], known: Mapping[Key, _Claim], users: Mapping[Key, int]
+) -> DeviceClaims:
+    """What a pod asks for by the claims that it states, and by those that belong to it. `users`: how many pods state a
+    claim."""
+    stated, owned = named
+    namespace, placed = pod.metadata.namespace, bool(pod.spec.node_name)
+    gpus, identities = 0, dict[str, Hashable]()
+    for name in dict.fromkeys([*stated, *owned]):
+        claim = known.get((namespace, name))
+        identities[name] = name
+        if claim is not None:
+            spec, devices, given = claim
+            gpus += devices
+            if users.get((namespace, name), 0) <= 1 and (placed or not given):
+                identities[name] = spec
+    return DeviceClaims(float(min(gpus, LARGEST)), tuple([identities[name] for name in stated]))
 
 
 def _given(claim: ResourceClaim) -> bool:

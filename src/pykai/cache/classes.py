@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct, json
 from msgspec.structs import replace as changed
 
-from pykai.cache.claims import NO_CLAIMS, DeviceClaims, device_claims, volume_reach
+from pykai.cache.claims import NO_CLAIMS, ClaimMemo, DeviceClaims, device_claims, volume_reach
 from pykai.cache.readings import Numbers, Readings, by_first, finer
 from pykai.cache.requests import (
     Amounts,
@@ -180,6 +180,7 @@ class KindMemo:
         """By the bytes of their parts."""
         self._by_meaning: dict[object, Template] = {}
         self.key_sets = _KeySets()
+        self.claims = ClaimMemo()
         self._labels: Numbers[object] = Numbers()
         self._label_readings = Readings()
         self._label_keys: tuple[str, ...] = ()
@@ -304,7 +305,8 @@ def class_table(
     """The classes in order of appearance, the class of each pod, and the space with a row for all that they request."""
     present = np.flatnonzero(np.bincount(kind)).tolist()
     keys = selector_keys(memo.kinds[number] for number in present)
-    claims = device_claims(pods, context.objects.resource_claims) if context.objects.resource_claims else {}
+    stated = context.objects.resource_claims
+    claims = device_claims(pods, stated, memo.claims) if stated else {}
     joined = kind if context.claims_draw_on_pools else _joined(kind, present, memo, context.objects)
     klass, first = by_first(_distinguished(pods, joined, (memo, keys, claims), context))
     drafts = [

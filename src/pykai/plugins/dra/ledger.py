@@ -113,6 +113,21 @@ class Ledger:
     def _changed(self, _: None) -> None:
         self.version += 1
 
+    def open(self, key: Key, state: ClaimState) -> None:
+        """Set the state of a claim when the cycle begins, which nothing undoes."""
+        self.claims[key] = state
+        for holders, consumed, held in (
+            (self.taken, self.consumed, state.taken),
+            (self.leaving, self.consumed_by_leaving, state.released),
+        ):
+            for driver, pool, name, amounts in held:
+                device = (driver, pool, name)
+                holders[device] = holders.get(device, 0) + 1
+                if amounts is not None:
+                    consumed[device] = total((consumed.get(device, NOTHING), dict(amounts)))
+        for uid in sorted(state.users | state.leaving):
+            self.held[uid] = (*self.held.get(uid, ()), key)
+
     def _count(
         self, tally: tuple[dict[DeviceId, int], dict[DeviceId, Amounts]], held: Sequence[Holding], by: int
     ) -> None:
@@ -234,11 +249,9 @@ def open_ledger(journal: Journal, inventory: Inventory, claims: Mapping[Key, Any
     ledger = Ledger(journal, inventory)
     for key, claim in claims.items():
         status = claim.status or {}
-        holders = frozenset(str(holder.get("uid", "")) for holder in status.get("reservedFor") or ())
+        holders = frozenset([str(holder.get("uid", "")) for holder in status.get("reservedFor") or ()])
         if holders or status.get("allocation"):
-            ledger.put(key, ClaimState(status.get("allocation"), holders - going, holders & going))
-            for uid in sorted(holders):
-                ledger._note(uid, key)
+            ledger.open(key, ClaimState(status.get("allocation"), holders - going, holders & going))
     return ledger
 
 
