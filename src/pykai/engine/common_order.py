@@ -2,7 +2,7 @@
 
 Where requests differ from pod to pod, a ranking for each class is rarely used again, or has to follow what is placed
 for all the others. An order of the nodes serves all of these classes, and follows once. It answers for pods that can
-start at once, which is what `allocate` mostly places; for the others the ranking of their class does.
+start at once, and mostly for those that wait; for the others the ranking of their class does.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class CommonOrder(Protocol):
     """An order of nodes."""
 
     def first(self, pod_class: PodClass) -> Best | None:
-        """Return the best node for a pod of a class, if it can start there; `NOWHERE` if it fits on no node. None: of
-        the nodes that were tried it can start on none."""
+        """Return the best node for a pod of a class; `NOWHERE` if it fits on no node. None: the nodes that were tried
+        do not show it."""
         ...
 
 
@@ -92,13 +92,14 @@ def _fits(state: NodeState, demand: Sequence[tuple[int, float]]) -> bool | None:
 def _whole_order(facts: NodeFacts, pod_class: PodClass, resource: int, span: float) -> WholeOrder | None:
     nodes, steady = np.flatnonzero(facts.allowed(pod_class)), facts.steady_scores(pod_class)
     now, later = steady.column(True, False)[nodes], steady.column(False, False)[nodes]
-    if not len(nodes) or not ordered_by_figures(now, span) or now.min() - later.max() <= span:
+    if not len(nodes) or not ordered_by_figures(now, span) or now.min() - later.max() <= span or np.ptp(now - later):
         return None
     return WholeOrder(facts, nodes, now, resource)
 
 
 class WholeOrder:
-    """Nodes by score, then by what is free of a resource."""
+    """Nodes by score, then by what is free of a resource: those where a pod starts in the same order as those where it
+    waits."""
 
     def __init__(self, facts: NodeFacts, nodes: Rows, scores: Column, resource: int) -> None:
         self._facts, self._resource, self._touched = facts, resource, facts.trial.touched
@@ -110,7 +111,7 @@ class WholeOrder:
         least = dict(demand).get(self._resource)
         if least is None:  # nodes that have none of the resource are feasible, too
             return None
-        state_of, waits = self._facts.states().of, False
+        state_of, later = self._facts.states().of, NOWHERE
         for node in set(self._touched[self._read :]):
             self._nodes.put(node, state_of(node).free[self._resource])
         self._read = len(self._touched)
@@ -120,8 +121,9 @@ class WholeOrder:
             fits = _fits(state_of(node), demand)
             if fits:
                 return node, True
-            waits = waits or fits is not None
-        return None if waits else NOWHERE
+            if fits is False and later is NOWHERE:
+                later = node, False
+        return later
 
 
 # ------------------------------------------------------------------------------------------------------------- shares

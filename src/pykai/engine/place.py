@@ -131,7 +131,7 @@ class Placement:
         closed = [rejection for state in filtering for rejection in state.infeasible(pod)] if filtering else []
         extra = self._extra(pod, rules, closed)
         refused: dict[int, str] = {}
-        for node, now in cycle.rankings.ranking(c).best(nodes, extra):
+        for node, now in cycle.rankings.best(c, nodes, extra):
             why = _rejection(rejecting, pod, node) if rejecting else None
             if why is None and self._take(pod, node, c, now):
                 return True

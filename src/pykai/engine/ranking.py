@@ -58,6 +58,19 @@ class Rankings:
                 return found if found[0] >= 0 else None
         return self.ranking(pod_class).first()
 
+    def best(self, pod_class: PodClass, nodes: Rows | None, extra: Column | None) -> Iterator[tuple[int, bool]]:
+        """Yield the nodes of `of` from best to worst, as `Ranked.best` does. The best of all nodes is found without the
+        others: mostly it takes the pod."""
+        first: tuple[int, bool] | None = None
+        if nodes is None and extra is None:
+            first = self.first(pod_class)
+            if first is None:
+                return
+            yield first
+        for found in self.of(pod_class, nodes).best(extra):
+            if found != first:
+                yield found
+
     def _is_new(self, row: int) -> bool:
         """Whether few pods of a class were placed: for many a ranking of its own can choose nodes in advance."""
         asked = self._asked[row]
@@ -137,19 +150,6 @@ class Ranking:
             node, now = found
         self._given = (node, len(touched))
         return node, now
-
-    def best(self, nodes: Rows | None, extra: Column | None) -> Iterator[tuple[int, bool]]:
-        """Yield the nodes of `ranked` from best to worst, as `Ranked.best` does. The best of all nodes is found without
-        the others: mostly it takes the pod."""
-        first: tuple[int, bool] | None = None
-        if nodes is None and extra is None:
-            first = self._best()
-            if first is None:
-                return
-            yield first
-        for found in self.ranked(nodes).best(extra):
-            if found != first:
-                yield found
 
     def _look_ahead(self) -> tuple[int, bool] | None:
         if self._streak < STREAK or self._shared:
