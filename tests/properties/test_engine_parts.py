@@ -272,6 +272,7 @@ def test_rankings_are_those_of_a_fresh_look(
             assert kept.fits_now.tolist() == new.fits_now.tolist()
         nodes_in_order = list(fresh.of(c).best())
         assert list(cycle.rankings.best(c, None, None)) == nodes_in_order
+        assert cycle.rankings.feasible(c).tolist() == sorted(node for node, _ in nodes_in_order)
         assert cycle.rankings.first(c) == next(iter(nodes_in_order), None)
 
 

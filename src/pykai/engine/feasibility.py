@@ -18,7 +18,6 @@ import numpy as np
 from pykai.engine.packing import MOST_KINDS, Freed, Repacking, freed_by
 from pykai.engine.plugin_api import Companions
 from pykai.engine.pod_locations import PodCounts
-from pykai.engine.ranked import UNFIT
 from pykai.engine.victims import Batch, VictimPool
 from pykai.model.resources import CPU, GPU, MEMORY, QUEUE_RESOURCES, Column, Mask, Rows
 
@@ -241,7 +240,7 @@ class SinglePodFit:
     @cached_property
     def _fits_now(self) -> list[int]:
         """Nodes that would take it as things are, as far as amounts go."""
-        rows: list[int] = np.flatnonzero(self.cycle.rankings.of(self._class).total > UNFIT).tolist()
+        rows: list[int] = self.cycle.rankings.feasible(self._class).tolist()
         return rows
 
     @cached_property

@@ -71,6 +71,16 @@ class Rankings:
             if found != first:
                 yield found
 
+    def feasible(self, pod_class: PodClass) -> Rows:
+        """Return the nodes on which the class fits, on idle plus releasing."""
+        facts = self._facts
+        if facts.reliefs or pod_class.shared:
+            return np.flatnonzero(self.of(pod_class).local > UNFIT)
+        free, fits = facts.states().free, facts.allowed(pod_class)
+        for row, need in pod_class.demand:
+            fits = fits & (free[row] >= need)
+        return np.flatnonzero(fits)
+
     def _is_new(self, row: int) -> bool:
         """Whether few pods of a class were placed: for many a ranking of its own can choose nodes in advance."""
         asked = self._asked[row]
