@@ -45,6 +45,8 @@ class Candidates(NamedTuple):
     """Those among the devices for which a selector has no value, and why."""
     shared: bool = False
     """Whether some of the devices can be given several times."""
+    counted: bool = True
+    """Whether some of the devices may draw on counters."""
 
 
 class Site(NamedTuple):
@@ -123,10 +125,24 @@ class _Search:
         if not self._room(at, request.count):
             return False
         candidates = self.site.matching(request)
+        free_for_any = not (candidates.shared or candidates.counted or request.admin or self._rules(at, request))
+        if free_for_any and at + 1 == len(self.slots):
+            return self._first(at, request, candidates)
         many = request.count > 1 and not candidates.shared
         if many and sum(map(self._open(request), candidates.devices)) < request.count:
             return False
         return self._some(at, request, candidates, (request.count, 0))
+
+    def _first(self, at: int, request: DeviceRequest, candidates: Candidates) -> bool:
+        """Take the first free devices for the last request: no constraint and no counter asks for others."""
+        taken, held = self.site.taken, self.held
+        free = [device for device in candidates.devices if device.id not in held and not taken(device.id)]
+        if len(free) < request.count:
+            return False
+        for device in free[: request.count]:
+            _judged(candidates, device)
+            self.chosen.append((self.slots[at][0], Grant(request, device)))
+        return True
 
     def _some(self, at: int, request: DeviceRequest, candidates: Candidates, rest: tuple[int, int]) -> bool:
         """Find devices for the request among its candidates, then serve the other requests. `rest`: how many more

@@ -202,7 +202,8 @@ class AllocatorCache:
                 found.append(device)
             else:
                 spoilt = True
-        return Candidates(found, spoilt, failing, any(device.shared for device in found))
+        shared, counted = any(device.shared for device in found), any(device.consumes for device in found)
+        return Candidates(found, spoilt, failing, shared, counted)
 
 
 def _after_driver(expressions: Sequence[str], driver: str) -> Sequence[str] | None:

@@ -100,7 +100,8 @@ class Gate:
             shown = "/".join(reference.key)
             return f'failed to get resource claim {shown}: could not find ResourceClaim "{shown}"'
         state = ledger.state(reference.key)
-        if uid not in state.users and len(state.users | state.leaving) >= MOST_CONSUMERS:
+        many = len(state.users) + len(state.leaving) >= MOST_CONSUMERS
+        if many and uid not in state.users and len(state.users | state.leaving) >= MOST_CONSUMERS:
             shown = "/".join(reference.key)
             return f"resource claim {shown} has reached its maximum number of consumers ({MOST_CONSUMERS})"
         wrong = self._wrong_queue(claim, title, queue) if reference.shared else None
