@@ -262,11 +262,11 @@ def choose_devices(
     shares = trial.shares.get(node, {})
     rated, sharable = cycle.device_scores, with_room(shares, memory, capacity, c.compute_mode)
     options = [(-rated[share[0] / capacity], 0, group) for group, share in sharable]
-    whole = max(int(free[GPU]), 0)
-    if whole:
+    if free[GPU] >= 1:
+        whole = int(free[GPU])
         score, mine = -rated[0.0], own[:whole]
-        options.extend((score, 1, group) for group in mine)
-        options.extend([(score, 2, "")] * min(whole - len(mine), c.devices))
+        options += [(score, 1, group) for group in mine]
+        options += [(score, 2, "")] * min(whole - len(mine), c.devices)
     if len(options) < c.devices:
         return None
     chosen = [min(options)[2]] if c.devices == 1 else [option[2] for option in sorted(options)[: c.devices]]
@@ -276,8 +276,11 @@ def choose_devices(
         slots += trial.devices.unreserved(node, own, chosen)
     if free[PODS] < slots:
         return None
-    taken = [shares[group] for group in chosen if group]
-    new_now = fresh + len([share for share in taken if only_promised(share)])
+    new_now = fresh
+    for group in chosen:
+        if group:
+            share = shares[group]
+            new_now += only_promised(share)
+            wait = wait or not share.holds_now(memory, capacity)
     wait = wait or new_now > idle[GPU] or idle[PODS] < slots + new_now - fresh
-    full_now = [share for share in taken if not share.holds_now(memory, capacity)]
-    return tuple([group or trial.fresh_group() for group in chosen]), wait or bool(full_now)
+    return tuple([group or trial.fresh_group() for group in chosen]), wait
