@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,17 @@ def test_every_package_is_described() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     packages = {path.parent.name for path in (ROOT / "src" / "pykai").glob("*/__init__.py")}
     assert set(re.findall(r"^\*\*`(\w+)`\*\*:", page, re.MULTILINE)) == packages
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/architecture.md"])
+def test_the_drawing_of_the_packages_is_the_import_contract(name: str) -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    asked = [set(re.findall(r"\w+", layer)) - {"__main__", "plugin_api"} for layer in layers]
+    drawn = re.search(r"^ ?cli  .*?model │ objects$", (ROOT / name).read_text(), re.MULTILINE | re.DOTALL)
+    assert drawn
+    rows = [re.sub(r"^ *(└─►)?", "", row).split("  ")[0] for row in drawn[0].split("\n")]
+    assert [set(re.findall(r"\w+", row)) for row in rows] == [layer for layer in asked if layer]
 
 
 def test_every_file_of_the_engine_is_on_the_map() -> None:
