@@ -97,19 +97,20 @@ class FirstStarts:
 
     def of(self, pod: Key) -> FirstStart | None:
         """Return the group of a bound pod; None if any of its pods was placed before."""
-        gang = int(self._snapshot.pods.gang[self._rows[pod]])
-        if gang not in self._known:
-            self._known[gang] = self._first(gang) if gang >= 0 else None
-        return self._known[gang]
-
-    def _first(self, gang: int) -> FirstStart | None:
         gangs, queues, status = self._snapshot.gangs, self._snapshot.queues, self._snapshot.pods.status
-        queue = gangs.queue[gang]
-        had_place = any(status[pod] not in (Status.PENDING, Status.GATED) for pod in gangs.pods(gang))
-        if had_place or queue < 0 or gang in gangs.last_eviction or gangs.last_start(gang) is not None:
+        gang = int(self._snapshot.pods.gang[self._rows[pod]])
+        if gang < 0:
             return None
-        uid: str = gangs.objects[gang].metadata.uid
-        return FirstStart(uid, gangs.created(gang), queues.names[queue], queues.titles[queue])
+        if gang not in self._known:
+            queue, uid = gangs.queue[gang], gangs.objects[gang].metadata.uid
+            had_place = any(status[pod] not in (Status.PENDING, Status.GATED) for pod in gangs.pods(gang))
+            started = had_place or gang in gangs.last_eviction or gangs.last_start(gang) is not None
+            self._known[gang] = (
+                None
+                if started or queue < 0
+                else FirstStart(uid, gangs.created(gang), queues.names[queue], queues.titles[queue])
+            )
+        return self._known[gang]
 
 
 def evictions(plan: Plan, view: ClusterCache) -> Iterator[PodDeletion]:
@@ -129,15 +130,12 @@ class DeviceNames:
     def name(self, group: str, node: str, uid: str) -> str:
         """Return the permanent name of the engine's `group`; `uid` is that of the first pod on the device."""
         if group not in self._lasting:
-            self._lasting[group] = self._fresh(f"{node}/{uid}")
+            number = 0
+            while (name := str(uuid5(_DEVICES, f"{node}/{uid}/{number}"))) in self._taken:
+                number += 1
+            self._taken.add(name)
+            self._lasting[group] = name
         return self._lasting[group]
-
-    def _fresh(self, stem: str) -> str:
-        number = 0
-        while (name := str(uuid5(_DEVICES, f"{stem}/{number}"))) in self._taken:
-            number += 1
-        self._taken.add(name)
-        return name
 
 
 def request_body(bind: Bind, pod: Pod, groups: list[str], params: SchedulerParams) -> Object:
@@ -149,6 +147,14 @@ def request_body(bind: Bind, pod: Pod, groups: list[str], params: SchedulerParam
         labels[params.node_pool_key] = params.node_pool
     notes = {key: text for key, text in (pod.metadata.annotations or {}).items() if key == names.POD_GROUP_ANNOTATION}
     metadata = {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [owner]}
+    mode = compute_mode(pod.metadata.annotations) if groups else ""
+    optional: Mapping[str, object] = {
+        "selectedGPUGroups": groups,
+        "selectedFractionalGpuGroups": [{"id": group, "computeSharingMode": mode} for group in groups],
+        "resourceClaimAllocations": [{"name": name, "allocation": dict(given)} for name, given in bind.claims],
+        "extendedResourceClaimAllocation": bind.extended_claim,
+        "predictedNUMAZones": [{"zone": zone, "amount": dict(amount)} for zone, amount in bind.numa_zones],
+    }
     return {
         "metadata": {**metadata, **({"annotations": notes} if notes else {})},
         "spec": {
@@ -156,22 +162,9 @@ def request_body(bind: Bind, pod: Pod, groups: list[str], params: SchedulerParam
             "selectedNode": bind.node,
             "receivedResourceType": bind.resource_type,
             "receivedGPU": {"count": bind.devices, "portion": f"{bind.portion:.2f}"},
-            **_where_given(bind, groups, compute_mode(pod.metadata.annotations) if groups else ""),
+            **{field: value for field, value in optional.items() if value},
         },
     }
-
-
-def _where_given(bind: Bind, groups: list[str], mode: str) -> Object:
-    claims = [{"name": name, "allocation": dict(allocation)} for name, allocation in bind.claims]
-    zones = [{"zone": zone, "amount": dict(amount)} for zone, amount in bind.numa_zones]
-    optional: Mapping[str, object] = {
-        "selectedGPUGroups": groups,
-        "selectedFractionalGpuGroups": [{"id": group, "computeSharingMode": mode} for group in groups],
-        "resourceClaimAllocations": claims,
-        "extendedResourceClaimAllocation": bind.extended_claim,
-        "predictedNUMAZones": zones,
-    }
-    return {field: value for field, value in optional.items() if value}
 
 
 TRIES = 4

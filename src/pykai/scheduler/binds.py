@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -245,7 +245,7 @@ class Takeover:
         known = self._cache.of(BindRequest)
         before = dict(known)
         listed = await self._listed(partial(self._api.list, BIND_REQUEST, BindRequest))
-        bound = [] if context.direct is None else [*await self._bound()]
+        bound = [] if context.direct is None else [request async for request in self._bound()]
         until = context.until()
         for request in (*listed, *bound):
             meta = request.metadata
@@ -256,12 +256,19 @@ class Takeover:
                 assumptions.bind(request, owner)
                 assumptions.trust_bind(request, until)
 
-    async def _bound(self) -> Iterator[BindRequest]:
-        """Return a request for each bound pod that the watch does not show as bound."""
+    async def _bound(self) -> AsyncIterator[BindRequest]:
+        """Yield a request for each bound pod that the watch does not show as bound."""
         ours = f"spec.schedulerName={self._cache.params.scheduler_name}"
         where = Selection(fields=f"{ours},spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
         listed, known = await self._listed(partial(self._api.list, POD, _BoundPod, where)), self._cache.of(Pod)
-        return (_order(pod) for pod in listed if not _is_known(known.get(pod.metadata.key), pod))
+        for pod in listed:
+            meta, shown = pod.metadata, known.get(pod.metadata.key)
+            if shown is None or shown.metadata.uid != meta.uid or not shown.spec.node_name:
+                owner = OwnerReference(name=meta.name, kind="Pod", uid=meta.uid)
+                yield BindRequest(
+                    metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, owner_references=[owner]),
+                    spec=BindRequestSpec(pod_name=meta.name, selected_node=pod.spec.node_name),
+                )
 
     async def _listed(self, ask: Callable[[], Awaitable[Page[T]]]) -> Sequence[T]:
         """Return the listed objects, retrying with backoff until the list succeeds."""
@@ -273,17 +280,3 @@ class Takeover:
                 log.warning("writes of the previous leader not read yet", error=error.message)
             failures += 1
             await asyncio.sleep(self._backoff.after(failures))
-
-
-def _is_known(shown: Pod | None, pod: _BoundPod) -> bool:
-    """Whether the watch shows the pod as bound."""
-    return shown is not None and shown.metadata.uid == pod.metadata.uid and bool(shown.spec.node_name)
-
-
-def _order(pod: _BoundPod) -> BindRequest:
-    meta = pod.metadata
-    owner = OwnerReference(name=meta.name, kind="Pod", uid=meta.uid)
-    return BindRequest(
-        metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, owner_references=[owner]),
-        spec=BindRequestSpec(pod_name=meta.name, selected_node=pod.spec.node_name),
-    )

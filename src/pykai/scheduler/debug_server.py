@@ -207,18 +207,13 @@ async def _objects(api: Api, params: SchedulerParams, source: Source, with_env: 
         page = await api.list(source.resource, Raw, where, Paging(PAGE, token))
         for item in page.items:
             if source.names_only:
-                yield _named(item, source)
+                kind, metadata = source.resource.kind, decode(item, Object)["metadata"]
+                yield encode({"apiVersion": source.resource.api_version, "kind": kind, "metadata": metadata})
             else:
                 yield bytes(item) if source.kind is not Pod or with_env else _without_env(item)
         token = page.token
         if not token:
             return
-
-
-def _named(item: Raw, source: Source) -> bytes:
-    """Return an object of which only the metadata was listed, under its own kind."""
-    metadata = decode(item, Object)["metadata"]
-    return encode({"apiVersion": source.resource.api_version, "kind": source.resource.kind, "metadata": metadata})
 
 
 def _without_env(item: Raw) -> bytes:

@@ -99,15 +99,20 @@ class EvictionWriter:
         return bool((stored.get("spec") or {}).get("suspend"))
 
     def _record(self, eviction: PodDeletion) -> None:
-        evict = eviction.evict
+        """Record what the pod loses, and to whom, as events on pod and PodGroup and in the log."""
+        evict, pod, group = eviction.evict, eviction.pod, eviction.group
+        node = pod.spec.node_name
         facts = {names.EVICTED_PODS: str(evict.victims), names.EVICTOR_ACTION: evict.action}
         if evict.evictor is not None:
             facts |= {names.EVICTOR_NAMESPACE: evict.evictor[0], names.EVICTOR_NAME: evict.evictor[1]}
-        facts |= _lost(eviction)
-        for about in (about_gang(eviction.group), about_pod(eviction.pod)):
+        request = gpu_request(pod_amounts(decode_template(pod.spec)), pod.metadata.annotations or {})
+        facts |= {names.EVICTED_QUEUE: group.spec.queue, names.EVICTED_NODE: node}
+        facts[names.EVICTED_GPUS] = f"{request.gpus:g}"
+        if started := (group.metadata.annotations or {}).get(names.LAST_START_TIMESTAMP, ""):
+            facts[names.EVICTED_STARTED] = started
+        for about in (about_gang(group), about_pod(pod)):
             self._context.access.recorder.record(about, "Evict", evict.message, "Warning", facts)
         evictor = "/".join(evict.evictor) if evict.evictor else "-"
-        node = eviction.pod.spec.node_name
         log.info("pod evicted", pod="/".join(evict.pod), node=node, action=evict.action, evictor=evictor)
 
     async def _announce(self, eviction: PodDeletion) -> None:
@@ -129,12 +134,3 @@ class EvictionWriter:
             raise
         except ApiError as error:
             log.warning("eviction not announced", pod="/".join(eviction.evict.pod), error=reason(error))
-
-
-def _lost(eviction: PodDeletion) -> dict[str, str]:
-    """Return the annotations with the pod's queue, node and GPUs, and the start time of its workload."""
-    pod, group = eviction.pod, eviction.group
-    asked = gpu_request(pod_amounts(decode_template(pod.spec)), pod.metadata.annotations or {})
-    facts = {names.EVICTED_QUEUE: group.spec.queue, names.EVICTED_NODE: pod.spec.node_name}
-    started = (group.metadata.annotations or {}).get(names.LAST_START_TIMESTAMP, "")
-    return {**facts, names.EVICTED_GPUS: f"{asked.gpus:g}", **({names.EVICTED_STARTED: started} if started else {})}

@@ -14,7 +14,7 @@ from pykai.engine.policy import Policy
 from pykai.engine.reasons import SearchToken
 from pykai.model.gangs import GangTable
 from pykai.model.params import SchedulerParams
-from pykai.model.plan import ActionStatistics, GeneratorStatistics, Plan, ScenarioState, SearchStatistics
+from pykai.model.plan import ActionStatistics, Plan, ScenarioState, SearchStatistics
 from pykai.model.status import IS_ALLOCATED
 from pykai.objects.kinds import OwnerReference, PodGroup
 from pykai.observe.metrics import Metrics
@@ -145,13 +145,9 @@ def record_searches(searches: Iterable[SearchStatistics], metrics: Metrics) -> N
         }
         metrics.add("scenario_search_jobs_total", 1, labels)
         for part in search.generators:
-            _record_part(search.action, part, metrics)
-
-
-def _record_part(action: str, part: GeneratorStatistics, metrics: Metrics) -> None:
-    labels = {"action": action, "generator": part.generator}
-    metrics.observe("scenario_search_duration_seconds", part.seconds, {**labels, "result": part.result})
-    for state, count in part.states.items():
-        metrics.add("scenario_search_scenarios_total", count, {**labels, "state": state})
-        if state in _BY_ACTION:
-            metrics.add(_BY_ACTION[state], count, {"action": action})
+            labels = {"action": search.action, "generator": part.generator}
+            metrics.observe("scenario_search_duration_seconds", part.seconds, {**labels, "result": part.result})
+            for state, count in part.states.items():
+                metrics.add("scenario_search_scenarios_total", count, {**labels, "state": state})
+                if state in _BY_ACTION:
+                    metrics.add(_BY_ACTION[state], count, {"action": search.action})

@@ -69,11 +69,12 @@ def queueing_hint(old: Any, new: Any, cache: ClusterCache) -> Hint:
 def _pod(old: kinds.Pod | None, new: kinds.Pod | None, cache: ClusterCache) -> Hint:
     pod = old if new is None else new
     assert pod is not None
-    mine = _mine(pod, cache)
+    in_group = names.POD_GROUP_ANNOTATION in (pod.metadata.annotations or {})
+    mine = in_group and pod.spec.scheduler_name == cache.params.scheduler_name
     if new is None or new.status.phase in ENDED:
         return _pod_gone(old, mine)
     if old is None:
-        return _pod_came(new, mine)
+        return Hint.REASONS if new.spec.node_name else Hint.QUEUE if mine else Hint.SKIP
     if old.metadata.deletion_timestamp is None and new.metadata.deletion_timestamp is not None:
         return Hint.CAPACITY if new.spec.node_name or (not mine and _reserved(new)) else Hint.REASONS
     if not mine and _reserved(old) not in ("", _reserved(new)):
@@ -88,11 +89,6 @@ def _pod(old: kinds.Pod | None, new: kinds.Pod | None, cache: ClusterCache) -> H
     return Hint.REASONS if _labels_and_annotations(old) != _labels_and_annotations(new) else Hint.SKIP
 
 
-def _mine(pod: kinds.Pod, cache: ClusterCache) -> bool:
-    annotations = pod.metadata.annotations or {}
-    return pod.spec.scheduler_name == cache.params.scheduler_name and names.POD_GROUP_ANNOTATION in annotations
-
-
 def _pod_gone(old: kinds.Pod | None, mine: bool) -> Hint:
     """Return the hint for a deleted or finished pod, whose resources are free."""
     if old is None or old.status.phase in ENDED:
@@ -105,12 +101,6 @@ def _pod_gone(old: kinds.Pod | None, mine: bool) -> Hint:
 def _reserved(pod: kinds.Pod) -> str:
     """Return the node that the pod is bound or nominated to; "" if none."""
     return pod.spec.node_name or pod.status.nominated_node_name
-
-
-def _pod_came(new: kinds.Pod, mine: bool) -> Hint:
-    if new.spec.node_name:
-        return Hint.REASONS
-    return Hint.QUEUE if mine else Hint.SKIP
 
 
 def _requirements(pod: kinds.Pod) -> object:

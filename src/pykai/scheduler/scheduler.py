@@ -116,8 +116,14 @@ class Scheduler:
         began = loop.time()
         self._trigger.begin()
         self._tidy()
+        policies = self._policies
         try:
-            decision = await self._decide()
+            now, view = self._context.access.clock(), self._state.cache.copy()
+            self._state.assumptions.lay_over(view)
+            held, usage = self._search_backoff.held(now), policies.usage()
+            decision = await asyncio.to_thread(
+                make_decision, view, policies.policy, policies.judge, now, usage, backoff=held
+            )
         except RefusedPlanError as error:
             self._context.metrics.add("refused_plans_total")
             self._failed("plan refused", error=str(error))
@@ -143,20 +149,6 @@ class Scheduler:
         for lost in assumptions.expire(now):
             log.warning("assumption expired unconfirmed", object=lost)
         self._state.informers.note_installed()
-
-    async def _decide(self) -> Decision:
-        now, view = self._context.access.clock(), self._state.cache.copy()
-        self._state.assumptions.lay_over(view)
-        policies = self._policies
-        return await asyncio.to_thread(
-            make_decision,
-            view,
-            policies.policy,
-            policies.judge,
-            now,
-            policies.usage(),
-            backoff=self._search_backoff.held(now),
-        )
 
     def _remember(self, decision: Decision) -> None:
         plan, self.last = decision.plan, decision

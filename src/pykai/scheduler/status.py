@@ -26,7 +26,7 @@ from pykai.kube.codec import version_number
 from pykai.kube.errors import Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.resources import POD, POD_GROUP, QUEUE
-from pykai.model.plan import Key, Plan, QueueDetails, Reason, Timestamp, Triple, Verdict
+from pykai.model.plan import Key, Plan, Reason, Timestamp, Triple, Verdict
 from pykai.model.resources import UNLIMITED
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
@@ -99,9 +99,11 @@ def conditions(snapshot: Snapshot, plan: Plan) -> Conditions:
         events = [("StaleJob", plan.stale[gang])] if gang in plan.stale else []
         scheduling = None
         if verdict is not None:
-            prefix = _prefix(snapshot, group)
+            # a group that moves to another node pool after one attempt names the pool
+            prefix = f"Node-Pool '{snapshot.params.pool_title}': " if group.spec.scheduling_backoff == 1 else ""
             verdict = _with_fairness(snapshot, row, verdict)
-            events.append(_event(verdict, prefix))
+            unschedulable = (names.UNSCHEDULABLE, prefix + verdict.message)
+            events.append(unschedulable if verdict.ready else (NOT_READY, verdict.not_ready))
             of_pods.update(_pod_conditions(snapshot, row, verdict, prefix))
             scheduling = _scheduling_condition(snapshot, verdict, prefix)
         of_gangs[gang] = GangCondition(group.metadata.uid, tuple(events), scheduling)
@@ -116,11 +118,6 @@ def conditions(snapshot: Snapshot, plan: Plan) -> Conditions:
 def _core(group: PodGroup) -> tuple[str, ...]:
     state = group.status.scheduling_state
     return tuple(state.core_pods or ()) if state else ()
-
-
-def _prefix(snapshot: Snapshot, group: PodGroup) -> str:
-    """Return the name of the node pool for groups that move to another one after one attempt, else ""."""
-    return f"Node-Pool '{snapshot.params.pool_title}': " if group.spec.scheduling_backoff == 1 else ""
 
 
 def _with_fairness(snapshot: Snapshot, row: int, verdict: Verdict) -> Verdict:
@@ -149,10 +146,6 @@ def _pod_conditions(snapshot: Snapshot, row: int, verdict: Verdict, prefix: str)
             yield meta.key, PodCondition(meta.uid, message, False, NOT_READY)
 
 
-def _event(verdict: Verdict, prefix: str) -> tuple[str, str]:
-    return (names.UNSCHEDULABLE, prefix + verdict.message) if verdict.ready else (NOT_READY, verdict.not_ready)
-
-
 def _event_type(reason: str) -> str:
     """Return "Normal" while a gang lacks pods, "Warning" for every other reason."""
     return "Normal" if reason == NOT_READY else "Warning"
@@ -162,30 +155,23 @@ def _scheduling_condition(snapshot: Snapshot, verdict: Verdict, prefix: str) -> 
     """Return the scheduling condition of a pending gang; None while it is not ready or some of its pods are placed."""
     if not verdict.ready or verdict.has_place:
         return None
+    evictions = [each.code for each in verdict.actions if each.action != "allocate"]
+    searches: list[Object] = [{"reason": code, "message": described(code)} for code in evictions]
     return {
         "type": names.UNSCHEDULABLE_ON_POOL,
         "nodePool": snapshot.params.pool_title,
         "reason": names.UNSCHEDULABLE,
         "message": prefix + verdict.message,
         "status": "True",
-        "reasons": [*(_reason(reason) for reason in verdict.reasons), *_found_by_searches(verdict)],
+        "reasons": [*map(_reason, verdict.reasons), *searches],
     }
 
 
-def _found_by_searches(verdict: Verdict) -> Iterator[Object]:
-    """Yield the results of the actions that evict, as codes with their description."""
-    for each in verdict.actions:
-        if each.action != "allocate":
-            yield {"reason": each.code, "message": described(each.code)}
-
-
 def _reason(reason: Reason) -> Object:
-    details = {} if reason.queue is None else {"details": {"queueDetails": _queue_details(reason.queue)}}
-    return {"reason": reason.code, "message": reason.message, **details}
-
-
-def _queue_details(queue: QueueDetails) -> Object:
-    """Return the amounts of the queue that exceeded its limit or quota, as the gang was checked against them."""
+    """Return a reason, with the amounts of the queue whose limit or quota would be exceeded, as they were checked."""
+    body, queue = {"reason": reason.code, "message": reason.message}, reason.queue
+    if queue is None:
+        return body
     figures: dict[str, Triple] = {
         "queueRequestedResources": queue.requested,
         "queueDeservedResources": queue.deserved,
@@ -195,7 +181,8 @@ def _queue_details(queue: QueueDetails) -> Object:
         "queueAllocatedResources": queue.allocated,
         "queueResourceLimits": queue.limit,
     }
-    return {"name": queue.name, **{field: resource_list(amounts) for field, amounts in figures.items()}}
+    details = {"name": queue.name, **{field: resource_list(amounts) for field, amounts in figures.items()}}
+    return {**body, "details": {"queueDetails": details}}
 
 
 def resource_list(amounts: Triple) -> dict[str, str]:
@@ -360,8 +347,9 @@ class StatusUpdater:
         if sent is not None and sent.is_newer(meta.uid, meta.resource_version):
             said, last = sent.said, sent.transition
         else:
-            said = _compared_fields(shown[-1]) if shown and _newest(shown) is shown[-1] else None
-            last = max((_number(c.transition_id) for c in shown), default=0)
+            newest = max(shown, key=lambda each: _number(each.transition_id), default=None)
+            said = _compared_fields(newest) if newest is not None and newest is shown[-1] else None
+            last = 0 if newest is None else _number(newest.transition_id)
         if said == wanted:
             return
         ref = POD_GROUP.ref(meta.name, meta.namespace)
@@ -430,7 +418,8 @@ class StatusUpdater:
         try:
             if group is not None and not group.metadata.uid:
                 raise Conflict(f"pod group {key[0]}/{key[1]} is not written yet")
-            if group is not None and not _shows(group, notes):
+            known = (group.metadata.annotations or {}) if group is not None else {}
+            if group is not None and any(known.get(name) != value for name, value in notes.items()):
                 body = {"metadata": {"annotations": notes}}
                 note = replace(Patch.merge(body), patient=True)
                 await self._access.api.patch(POD_GROUP.ref(key[1], key[0]), note)
@@ -442,18 +431,9 @@ class StatusUpdater:
         self._assumptions.trust_notes(key, self._access.clock() + TRUST_SECONDS)
 
 
-def _shows(group: PodGroup, notes: Mapping[str, str | None]) -> bool:
-    known = group.metadata.annotations or {}
-    return all(known.get(name) == value for name, value in notes.items())
-
-
 def _compared_fields(condition: Any) -> tuple[object, ...]:
     codes = tuple(reason.reason for reason in condition.reasons or ())
     return condition.type, condition.node_pool, condition.reason, condition.message, condition.status, codes
-
-
-def _newest(conditions: list[Any]) -> Any:
-    return max(conditions, key=lambda condition: _number(condition.transition_id))
 
 
 def _number(text: str) -> int:

@@ -88,12 +88,9 @@ class WriteQueue:
         except Exception:
             self._writes.setdefault(key, write)
             raise
-        self._note(key, last, rest)
-        return None
-
-    def _note(self, key: Hashable, last: float, rest: float) -> None:
         now, spacing = self._clock(), self._spacing
         longer = min(rest * 2, spacing.longest) if now - last < spacing.quiet else spacing.first
         self._sent[key] = (now, longer)
         if len(self._sent) > _REMEMBERED:
             self._sent = {known: entry for known, entry in self._sent.items() if now - entry[0] < spacing.quiet}
+        return None

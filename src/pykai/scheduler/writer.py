@@ -76,10 +76,7 @@ class Writer:
         nominated = {each.pod: each.node for each in decision.plan.nominations if each.pod not in leaving}
         for pod, node in nominated.items():
             if self._nominated.get(pod) != node:
-                self._record_nomination(decision.pods[pod], node)
+                about, title = about_pod(decision.pods[pod]), decision.pods[pod].metadata.title
+                self._context.access.recorder.record(about, "Pipelined", f"Pod {title} was pipelined to node {node}")
+                log.info("pod nominated", pod=title, node=node)
         self._nominated = nominated
-
-    def _record_nomination(self, pod: Pod, node: str) -> None:
-        title = pod.metadata.title
-        self._context.access.recorder.record(about_pod(pod), "Pipelined", f"Pod {title} was pipelined to node {node}")
-        log.info("pod nominated", pod=title, node=node)
