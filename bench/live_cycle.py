@@ -40,8 +40,7 @@ from pykai.scheduler.decision import Decision, make_decision
 from pykai.scheduler.informers import Informers
 from pykai.scheduler.metrics import record
 from pykai.scheduler.process_memory import keep_freed_memory
-from pykai.scheduler.status import StatusUpdater, WriteAccess
-from pykai.scheduler.write_queue import WriteQueue
+from pykai.scheduler.status import StatusUpdater, WriteAccess, WriteQueue
 from pykai.verify.judge import verify
 
 GPUS = 8

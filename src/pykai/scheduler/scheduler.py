@@ -27,13 +27,11 @@ from pykai.model.plan import Key, Plan, Verdict
 from pykai.objects.kinds import Pod
 from pykai.observe.metrics import SCHEDULER, WORKLOAD_EVICTIONS, Metric, Metrics
 from pykai.scheduler.binds import Takeover
-from pykai.scheduler.decision import Decision, Judge, RefusedPlanError, Usage, make_decision, no_judge
+from pykai.scheduler.decision import Decision, Judge, RefusedPlanError, SearchBackoff, Usage, make_decision, no_judge
 from pykai.scheduler.informers import Informers
 from pykai.scheduler.metrics import record
 from pykai.scheduler.queueing_hints import CycleTrigger, Debounce
-from pykai.scheduler.search_backoff import SearchBackoff
-from pykai.scheduler.status import StatusUpdater, WriteAccess
-from pykai.scheduler.write_queue import Loop, Spacing, WriteQueue
+from pykai.scheduler.status import Loop, Spacing, StatusUpdater, WriteAccess, WriteQueue
 from pykai.scheduler.writer import WriteConcurrency, Writer
 from pykai.scheduler.writer_context import Colocated, WriterContext
 

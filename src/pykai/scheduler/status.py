@@ -1,41 +1,39 @@
-"""Conditions and events of pods and PodGroups, and fair shares of queues, written when they change.
+"""Write conditions and events of pods and PodGroups, and fair shares of queues, when they change.
 
 The updater remembers what it sent last: an unchanged reason costs one comparison per cycle, and a text that reverts to
 an earlier one is written even while the watch still shows the earlier one. Events are repeated periodically, because
 the server expires them after an hour. Pod conditions are written with optimistic concurrency (resourceVersion), so a
 pod that was bound meanwhile is never marked as unschedulable.
+
+Writes are low-priority: at most one is pending per object, the latest wins, and none delays a bind. A write is a
+function that reads the current state when it runs, and does nothing if that is up to date. An object is written at
+most once a second, and less often the longer it keeps changing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 
+import structlog
 from msgspec import Struct
-from msgspec.structs import replace as replace_fields
 
 from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
-from pykai.engine.reasons import described
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.codec import version_number
-from pykai.kube.errors import Conflict, NotFound
+from pykai.kube.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.resources import POD, POD_GROUP, QUEUE
-from pykai.model.plan import Key, Plan, Reason, Timestamp, Triple, Verdict
-from pykai.model.resources import UNLIMITED
-from pykai.model.snapshot import Snapshot
-from pykai.model.status import Status
+from pykai.model.plan import Key, Timestamp, Triple
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Pod, PodGroup, Queue
-from pykai.objects.units import render_quantity, rfc3339
-from pykai.observe.wording import fairness
+from pykai.objects.units import rfc3339
 from pykai.scheduler.bind_requests import targets_missing_node
-from pykai.scheduler.write_queue import WriteQueue
+from pykai.scheduler.conditions import NOT_READY, Conditions, GangCondition, PodCondition, core_pods, resource_list
 
 REPEAT_SECONDS = 1800.0
 TRUST_SECONDS = 30.0
@@ -44,156 +42,99 @@ TIMESTAMPS = {
     "last-eviction": names.LAST_EVICTION_TIMESTAMP,
     "stale": names.STALE_TIMESTAMP,
 }
-NOT_READY = "NotReady"
 NOT_READY_SECONDS = 2.0
 """Delay before pods of an incomplete gang report it: the workload may still be creating the others."""
 _COMPARED = ("type", "nodePool", "reason", "message", "status")
 """Without the queues' amounts: they change in every cycle, and each change would be a write per pending gang."""
-_GATED = int(Status.GATED)
-"""Looked up once, because enum member access is slow in a loop."""
+Write = Callable[[], Awaitable[object]]
+_POINTLESS = (BadRequest, Forbidden, Invalid)
+_REMEMBERED = 10_000
+
+log = structlog.get_logger(component="scheduler")
 
 
-# ----------------------------------------------------------------------------------------------------------- conditions
-class PodCondition(Struct, frozen=True):
-    """Why a pod is pending; `written`: also set as the pod's condition with this reason, not only as an event."""
+# ---------------------------------------------------------------------------------------------------------- write queue
+class Loop(Protocol):
+    """A workqueue with rate-limited requeue (`kube.workqueue`)."""
 
-    uid: str
-    message: str
-    written: bool = True
-    reason: str = names.UNSCHEDULABLE
+    def add_after(self, key: Hashable, seconds: float) -> None:
+        """Reconcile the key after this delay, or earlier if it is already scheduled earlier."""
+        ...
 
-
-class GangCondition(Struct, frozen=True):
-    """Why a gang is pending: events as (reason, message) on the PodGroup of this uid, and its scheduling condition.
-
-    `scheduling` None leaves the conditions as they are.
-    """
-
-    uid: str
-    events: tuple[tuple[str, str], ...] = ()
-    scheduling: Object | None = None
+    async def run(self, reconcile: Callable[[Hashable], Awaitable[float | None]]) -> None:
+        """Reconcile keys; a returned number is the seconds until the key is requeued."""
+        ...
 
 
 @dataclass(frozen=True)
-class Conditions:
-    """All conditions after a cycle, by (namespace, name). `cleared`: PodGroups whose condition is to be removed."""
+class Spacing:
+    """Minimum seconds between two writes of an object: `first`, doubled up to `longest`, reset after `quiet`."""
 
-    pods: Mapping[Key, PodCondition]
-    gangs: Mapping[Key, GangCondition]
-    cleared: tuple[Key, ...] = ()
-    core_pods: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
-    """The core pods of semi-preemptible PodGroups whose status names others."""
-    fair_shares: Mapping[str, Triple] = field(default_factory=dict)
-    """The fair share of each queue of the partition, by name."""
+    first: float = 1.0
+    longest: float = 10.0
+    quiet: float = 60.0
 
 
-def conditions(snapshot: Snapshot, plan: Plan) -> Conditions:
-    """Return all conditions that follow from a plan; `StatusUpdater` compares them with the last ones sent."""
-    gangs = snapshot.gangs
-    verdicts = {verdict.gang: verdict for verdict in plan.verdicts}
-    rows = gangs.rows_of(verdicts.keys() | plan.stale.keys())
-    of_pods: dict[Key, PodCondition] = {}
-    of_gangs: dict[Key, GangCondition] = {}
-    for gang, row in sorted(rows.items(), key=itemgetter(1)):
-        verdict, group = verdicts.get(gang), gangs.objects[row]
-        events = [("StaleJob", plan.stale[gang])] if gang in plan.stale else []
-        scheduling = None
-        if verdict is not None:
-            # a group that moves to another node pool after one attempt names the pool
-            prefix = f"Node-Pool '{snapshot.params.pool_title}': " if group.spec.scheduling_backoff == 1 else ""
-            verdict = _with_fairness(snapshot, row, verdict)
-            unschedulable = (names.UNSCHEDULABLE, prefix + verdict.message)
-            events.append(unschedulable if verdict.ready else (NOT_READY, verdict.not_ready))
-            of_pods.update(_pod_conditions(snapshot, row, verdict, prefix))
-            scheduling = _scheduling_condition(snapshot, verdict, prefix)
-        of_gangs[gang] = GangCondition(group.metadata.uid, tuple(events), scheduling)
-    cores = gangs.rows_of(plan.core_pods) if plan.core_pods else {}
-    changed = {
-        gang: plan.core_pods[gang] for gang, row in cores.items() if _core(gangs.objects[row]) != plan.core_pods[gang]
-    }
-    fair_shares = {queue.name: queue.fair_share for queue in plan.queues}
-    return Conditions(of_pods, of_gangs, plan.cleared, changed, fair_shares)
+class WriteQueue:
+    """Pending writes by key; `clock` is monotonic."""
+
+    def __init__(self, loop: Loop, clock: Callable[[], float], spacing: Spacing | None = None) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._spacing = spacing or Spacing()
+        self._writes: dict[Hashable, Write] = {}
+        self._sent: dict[Hashable, tuple[float, float]] = {}
+        """Key -> time of the last write, and minimum seconds until the next."""
+
+    def post(self, key: Hashable, write: Write, after: float = 0.0) -> None:
+        """Enqueue a write in place of the pending one of this key; it runs after `after` seconds or later."""
+        self._writes[key] = write
+        self._loop.add_after(key, after)
+
+    def cancel(self, key: Hashable) -> None:
+        """Drop the pending write of this key."""
+        self._writes.pop(key, None)
+
+    def __len__(self) -> int:
+        return len(self._writes)
+
+    async def run(self) -> None:
+        """Run pending writes until cancelled."""
+        await self._loop.run(self._send)
+
+    async def _send(self, key: Hashable) -> float | None:
+        write = self._writes.get(key)
+        if write is None:
+            return None
+        last, rest = self._sent.get(key, (float("-inf"), 0.0))
+        wait = last + rest - self._clock()
+        if wait > 0:
+            return wait
+        del self._writes[key]
+        try:
+            await write()
+        except NotFound:
+            return None
+        except _POINTLESS as error:
+            log.warning("write rejected", object=key, error=error.message)
+            return None
+        except Exception:
+            self._writes.setdefault(key, write)
+            raise
+        now, spacing = self._clock(), self._spacing
+        longer = min(rest * 2, spacing.longest) if now - last < spacing.quiet else spacing.first
+        self._sent[key] = (now, longer)
+        if len(self._sent) > _REMEMBERED:
+            self._sent = {known: entry for known, entry in self._sent.items() if now - entry[0] < spacing.quiet}
+        return None
 
 
-def _core(group: PodGroup) -> tuple[str, ...]:
-    state = group.status.scheduling_state
-    return tuple(state.core_pods or ()) if state else ()
-
-
-def _with_fairness(snapshot: Snapshot, row: int, verdict: Verdict) -> Verdict:
-    """Append a sentence about the queue's fair share to all texts of the verdict, if it adds to the reason."""
-    text = fairness(snapshot, row, verdict)
-    pods = {pod: message + text for pod, message in verdict.pods.items()}
-    return replace_fields(verdict, message=verdict.message + text, pods=pods) if text else verdict
-
-
-def _pod_conditions(snapshot: Snapshot, row: int, verdict: Verdict, prefix: str) -> Iterator[tuple[Key, PodCondition]]:
-    """Yield the conditions of pending pods, except gated ones.
-
-    Pods of a gang that is not ready get an event with the number of missing pods, but no condition, because a condition
-    would make an autoscaler add nodes.
-    """
-    gangs, pods = snapshot.gangs, snapshot.pods
-    written, stray = gangs.objects[row].spec.mark_unschedulable is not False, gangs.stray_pods.get(row, ())
-    for pod in gangs.pods(row):
-        meta = pods.objects[pod].metadata
-        message = verdict.pods.get(meta.key)
-        if message is None or pods.status[pod] == _GATED:
-            continue
-        if verdict.ready or pod in stray:
-            yield meta.key, PodCondition(meta.uid, prefix + message, written)
-        else:
-            yield meta.key, PodCondition(meta.uid, message, False, NOT_READY)
-
-
+# -------------------------------------------------------------------------------------------------------------- writing
 def _event_type(reason: str) -> str:
     """Return "Normal" while a gang lacks pods, "Warning" for every other reason."""
     return "Normal" if reason == NOT_READY else "Warning"
 
 
-def _scheduling_condition(snapshot: Snapshot, verdict: Verdict, prefix: str) -> Object | None:
-    """Return the scheduling condition of a pending gang; None while it is not ready or some of its pods are placed."""
-    if not verdict.ready or verdict.has_place:
-        return None
-    evictions = [each.code for each in verdict.actions if each.action != "allocate"]
-    searches: list[Object] = [{"reason": code, "message": described(code)} for code in evictions]
-    return {
-        "type": names.UNSCHEDULABLE_ON_POOL,
-        "nodePool": snapshot.params.pool_title,
-        "reason": names.UNSCHEDULABLE,
-        "message": prefix + verdict.message,
-        "status": "True",
-        "reasons": [*map(_reason, verdict.reasons), *searches],
-    }
-
-
-def _reason(reason: Reason) -> Object:
-    """Return a reason, with the amounts of the queue whose limit or quota would be exceeded, as they were checked."""
-    body, queue = {"reason": reason.code, "message": reason.message}, reason.queue
-    if queue is None:
-        return body
-    figures: dict[str, Triple] = {
-        "queueRequestedResources": queue.requested,
-        "queueDeservedResources": queue.deserved,
-        "queueAllocatedNonPreemptibleResources": queue.allocated_non_preemptible,
-        "podGroupRequestedResources": queue.gang_requested,
-        "podGroupRequestedNonPreemptibleResources": queue.gang_requested_non_preemptible,
-        "queueAllocatedResources": queue.allocated,
-        "queueResourceLimits": queue.limit,
-    }
-    details = {"name": queue.name, **{field: resource_list(amounts) for field, amounts in figures.items()}}
-    return {**body, "details": {"queueDetails": details}}
-
-
-def resource_list(amounts: Triple) -> dict[str, str]:
-    """Return cpu (milli), memory (bytes) and GPUs (devices) as quantities; -1 (unlimited) is kept."""
-    cpu, memory, gpus = amounts
-    cores = cpu if cpu == UNLIMITED else cpu / 1000
-    memory = round(memory)  # a share of bytes is not worth thousandths
-    return {"cpu": render_quantity(cores), "memory": render_quantity(memory), names.NVIDIA_GPU: render_quantity(gpus)}
-
-
-# -------------------------------------------------------------------------------------------------------------- writing
 def about_pod(pod: Pod) -> Regarding:
     """Return the pod as the object of an event."""
     meta = pod.metadata
@@ -372,7 +313,7 @@ class StatusUpdater:
     async def _write_core(self, key: Key, pods: tuple[str, ...]) -> None:
         """Write the core pods to the group's status."""
         group = self._cache.of(PodGroup).get(key)
-        if group is not None and group.metadata.uid and _core(group) != pods:
+        if group is not None and group.metadata.uid and core_pods(group) != pods:
             body = {"status": {"schedulingState": {"corePods": list(pods)}}}
             await self._access.api.patch(POD_GROUP.ref(key[1], key[0]).sub("status"), Patch.merge(body))
 

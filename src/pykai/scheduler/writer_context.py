@@ -1,11 +1,10 @@
-"""The context that bind, eviction and status writers share, and the writes in flight."""
+"""The context that bind and eviction writers share."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -69,33 +68,3 @@ class WriterContext:
     def soon(self) -> None:
         """Request a cycle within a second, to decide again."""
         self.request_cycle(self.access.clock() + 1.0)
-
-
-class InFlightWrites:
-    """Writes in flight, as tasks; an unhandled exception in one is logged."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a write."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("write crashed", exc_info=error)
-
-    async def settled(self) -> None:
-        """Return when no write is in flight."""
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
-
-    async def close(self) -> None:
-        """Cancel all writes in flight."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

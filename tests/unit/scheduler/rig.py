@@ -29,7 +29,7 @@ from pykai.scheduler.decision import Judge
 from pykai.scheduler.group_membership import ExpectedGroups
 from pykai.scheduler.queueing_hints import Debounce
 from pykai.scheduler.scheduler import LiveScheduler, Policies, SchedulerOptions
-from pykai.scheduler.write_queue import Spacing
+from pykai.scheduler.status import Spacing
 from pykai.scheduler.writer_context import Colocated
 from pykai.verify.judge import verify
 from tests import builders

@@ -11,7 +11,7 @@ from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
 from pykai.model.plan import ActionVerdict, Key, Plan, Verdict
 from pykai.plugins.registry import BUILT_IN, make_all
-from pykai.scheduler.search_backoff import SearchBackoff
+from pykai.scheduler.decision import SearchBackoff
 from tests import builders
 from tests.builders import GPU, NOW, decoded
 

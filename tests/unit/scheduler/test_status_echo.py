@@ -14,16 +14,8 @@ from pykai.kube.events import EventRecorder
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.objects.kinds import Pod, PodGroup, Queue
-from pykai.scheduler.status import (
-    NOT_READY,
-    NOT_READY_SECONDS,
-    Conditions,
-    GangCondition,
-    PodCondition,
-    StatusUpdater,
-    WriteAccess,
-)
-from pykai.scheduler.write_queue import Spacing, WriteQueue
+from pykai.scheduler.conditions import NOT_READY, Conditions, GangCondition, PodCondition
+from pykai.scheduler.status import NOT_READY_SECONDS, Spacing, StatusUpdater, WriteAccess, WriteQueue
 
 KEY = ("team", "waits")
 

@@ -1,4 +1,4 @@
-"""The write_queue writes the latest, not too often, and tries again what failed. Time is virtual."""
+"""The write queue writes the latest, not too often, and tries again what failed. Time is virtual."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from pykai.kube.errors import Conflict, Forbidden, NotFound
 from pykai.kube.workqueue import Pace, ReconcileLoop
-from pykai.scheduler.write_queue import Spacing, WriteQueue
+from pykai.scheduler.status import Spacing, WriteQueue
 from tests.unit.controllers.virtual_time import VirtualTime
 
 Write = Callable[[], Awaitable[None]]
