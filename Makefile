@@ -179,6 +179,11 @@ bench-questions: env
 bench-memory: $(BENCH)/.ready
 	@$(BENCH)/bin/python -m bench.memory $(ARGS)
 
+# CPU time of each component from its start until it is ready, on an empty cluster; `make bench-start ARGS="--rounds 3"`.
+.PHONY: bench-start
+bench-start: $(BENCH)/.ready
+	@$(BENCH)/bin/python -m bench.start $(ARGS)
+
 # 20,000 pods at once and an API server that is away for a minute, twice, in virtual time: does memory come back?
 bench-overload: env
 	@$(BIN)/python -m bench.overload $(ARGS)

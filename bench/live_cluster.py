@@ -28,11 +28,12 @@ from pykai.local.process import cpu_seconds
 NAME = "bench-e2e"
 KAI = "kai all"
 SCHEDULER = "kai scheduler"
+QUEUE_CONTROLLER = "kai queue-controller"
 KUBELETS = "hollow kubelets"
 _CLI = (sys.executable, "-m", "pykai")
 _READY_SECONDS = 60.0
 _USUAL_HEALTH = "health-probe-bind-address"
-_HEALTH = {SCHEDULER: "listen-address"}
+_HEALTH = {SCHEDULER: "listen-address", QUEUE_CONTROLLER: "metrics-listen-address"}
 """The flag that says where /readyz is served."""
 
 
