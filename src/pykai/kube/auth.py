@@ -10,7 +10,7 @@ import base64
 import os
 import ssl
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,7 +95,9 @@ def from_kubeconfig(path: Path, context: str = "") -> Access:
     if not server.startswith(("http://", "https://")):
         raise CredentialsError(f"{path}: clusters.{chosen['cluster']}.server is not a URL: {server!r}")
     tls = _tls(file, cluster, user) if server.startswith("https://") else None
-    return Access(server.rstrip("/"), tls, _token(user, path.parent), chosen.get("namespace") or "default")
+    token_file = path.parent / user["tokenFile"] if user.get("tokenFile") else None
+    token = BearerToken(file=token_file) if token_file else BearerToken(user.get("token") or "")
+    return Access(server.rstrip("/"), tls, token, chosen.get("namespace") or "default")
 
 
 @dataclass(frozen=True)
@@ -137,33 +139,22 @@ class _Kubeconfig:
             raise CredentialsError(f"{self.path}: {name} cannot be read: {error}") from error
 
 
-def _token(user: Fields, folder: Path) -> BearerToken:
-    if user.get("tokenFile"):
-        return BearerToken(file=folder / user["tokenFile"])
-    return BearerToken(user.get("token") or "")
-
-
 def _tls(file: _Kubeconfig, cluster: Fields, user: Fields) -> ssl.SSLContext:
+    """Return the context that checks the server's certificate and presents the user's, which ssl loads from files."""
     authority = file.bytes_of(cluster, "certificate-authority")
     certificate, key = file.bytes_of(user, "client-certificate"), file.bytes_of(user, "client-key")
     try:
         tls = ssl.create_default_context(cadata=authority.decode() if authority else None)
         if certificate and key:
-            _with_files(certificate, key, tls.load_cert_chain)
+            with tempfile.TemporaryDirectory(prefix="pykai-") as folder:
+                certificate_file, key_file = Path(folder) / "tls.crt", Path(folder) / "tls.key"
+                for path, content in ((certificate_file, certificate), (key_file, key)):
+                    path.touch(mode=0o600)
+                    path.write_bytes(content)
+                tls.load_cert_chain(certificate_file, key_file)
     except (ssl.SSLError, UnicodeDecodeError) as error:
         raise CredentialsError(f"{file.path}: a certificate or key cannot be used: {error}") from error
     if cluster.get("insecure-skip-tls-verify"):
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
     return tls
-
-
-def _with_files(certificate: bytes, key: bytes, load: Callable[[str, str], None]) -> None:
-    with tempfile.TemporaryDirectory(prefix="pykai-") as folder:
-        paths = []
-        for name, content in (("tls.crt", certificate), ("tls.key", key)):
-            path = Path(folder) / name
-            path.touch(mode=0o600)
-            path.write_bytes(content)
-            paths.append(str(path))
-        load(*paths)

@@ -31,6 +31,11 @@ class ApiError(Exception):
         self.status = self.status if status is None else status
         self.reason = reason or self.reason
 
+    @property
+    def retry_after(self) -> float:
+        """Return the seconds after which the server asks to retry; 0 if it does not say."""
+        return float(self.details.get("retryAfterSeconds") or 0)
+
 
 class BadRequest(ApiError):
     """The request could not be understood."""
@@ -97,11 +102,6 @@ class TooManyRequests(ApiError):
 
     status, reason = 429, "TooManyRequests"
 
-    @property
-    def retry_after(self) -> float:
-        """Return the server's Retry-After in seconds; 0 without one."""
-        return float(self.details.get("retryAfterSeconds", 0))
-
 
 class Unavailable(ApiError):
     """The server cannot be reached or is unavailable (502, 503)."""
@@ -145,12 +145,8 @@ def from_status(body: Fields, status: int) -> ApiError:
     if code == 409 and reason == AlreadyExists.reason:
         kind = AlreadyExists
     message = str(body.get("message") or reason or f"the server answered {code}")
-    return kind(message, details=_details(body), status=code, reason=reason)
-
-
-def _details(body: Fields) -> Object:
     found = body.get("details")
     details = dict(found) if isinstance(found, Mapping) else {}
     if not isinstance(details.get("retryAfterSeconds", 0), int | float):
         del details["retryAfterSeconds"]
-    return details
+    return kind(message, details=details, status=code, reason=reason)

@@ -140,7 +140,10 @@ class EventRecorder:
     async def run(self) -> NoReturn:
         """Write events as they become due, until cancelled."""
         while True:
-            due = self._due()
+            due: list[EventRecord] = []
+            now = self._clock()
+            while self._queue and self._queue[0][0] <= now and len(due) < WRITERS:
+                due.append(heapq.heappop(self._queue)[2])
             if due:
                 await asyncio.gather(*(self._write(what) for what in due))
                 continue
@@ -181,14 +184,8 @@ class EventRecorder:
         for _, _, what in waiting:
             await self._write(what)
 
-    def _due(self) -> list[EventRecord]:
-        due: list[EventRecord] = []
-        now = self._clock()
-        while self._queue and self._queue[0][0] <= now and len(due) < WRITERS:
-            due.append(heapq.heappop(self._queue)[2])
-        return due
-
     async def _write(self, what: EventRecord) -> None:
+        """Update the Event of this series, or create it if there is none yet or it has expired."""
         series = self._series.get(what)
         if series is None:
             return
@@ -206,9 +203,6 @@ class EventRecorder:
         except ApiError as error:
             self._failed(what, series, error)
             return
-        await self._create(what, series, namespace)
-
-    async def _create(self, what: EventRecord, series: _Series, namespace: str) -> None:
         self._number += 1
         fresh = f"{what.regarding.name[:230]}.{int(self._clock() * 1e6) + self._number:x}"
         series.tried_name = name = series.tried_name or fresh

@@ -128,13 +128,18 @@ class SharedInformer(Generic[T]):
 
     # ------------------------------------------------------------------------------------------------ watching
     async def run(self) -> NoReturn:
-        """List and watch until cancelled; raise Unauthorized if the server keeps rejecting the credentials."""
+        """List and watch until cancelled; raise Unauthorized if the server keeps rejecting the credentials.
+
+        A watch whose connection broke (Timeout, Unavailable) resumes at once, unless it was open only briefly.
+        """
         while True:
             failure: ApiError | None = None
             try:
                 if not self._version:
                     await self._list()
-                await self._watch()
+                async with aclosing(self._api.watch(self.resource, Raw, self.where, self._version)) as events:
+                    async for event in events:
+                        self._handle(event)
             except ApiError as error:
                 failure = error
             open_seconds = None if self._opened_at is None else asyncio.get_running_loop().time() - self._opened_at
@@ -142,7 +147,8 @@ class SharedInformer(Generic[T]):
             short = open_seconds is None or open_seconds < self.options.short_seconds
             if not short:
                 self._failures = 0
-            if failure and not (_is_interruption(failure) and open_seconds is not None):
+            interrupted = open_seconds is not None and isinstance(failure, Timeout | Unavailable)
+            if failure and not interrupted:
                 await self._recover(failure)
             elif short:
                 await self._wait(self._backoff())
@@ -166,11 +172,6 @@ class SharedInformer(Generic[T]):
             if not page.token:
                 return page.version, listed
             paging = replace(paging, token=page.token)
-
-    async def _watch(self) -> None:
-        async with aclosing(self._api.watch(self.resource, Raw, self.where, self._version)) as events:
-            async for event in events:
-                self._handle(event)
 
     def _handle(self, event: WatchEvent[Raw]) -> None:
         if self._opened_at is None:
@@ -217,7 +218,7 @@ class SharedInformer(Generic[T]):
         if self.state is not InformerState.LOST:
             log.warning("watch lost", kind=self.resource.qualified, error=error.message)
         self.state = InformerState.LOST
-        await self._wait(max(self._backoff(), float(error.details.get("retryAfterSeconds") or 0)))
+        await self._wait(max(self._backoff(), error.retry_after))
 
     async def _mark_absent(self) -> None:
         """Handle a kind that is not installed: empty the store, then wait for `retry_now` or a long interval."""
@@ -242,11 +243,6 @@ class SharedInformer(Generic[T]):
         except TimeoutError:
             pass
         self._retry.clear()
-
-
-def _is_interruption(error: ApiError) -> bool:
-    """Whether the connection of an open watch broke, so that the watch can resume at once."""
-    return isinstance(error, Timeout | Unavailable)
 
 
 def _is_version_too_large(error: ApiError) -> bool:

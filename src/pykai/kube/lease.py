@@ -82,7 +82,9 @@ class Election:
                 await renewal
             await work
         finally:
-            await _cancel(work, renewal)
+            for task in (work, renewal):
+                task.cancel()
+            await asyncio.gather(work, renewal, return_exceptions=True)
             await self._release()
 
     async def acquire(self) -> None:
@@ -189,9 +191,3 @@ class Election:
         if self._is_holder():
             spec = {**self._spec(), "holderIdentity": "", "leaseDurationSeconds": 1}
             await self._api.update(self._lease, {**self._observed, "spec": spec})
-
-
-async def _cancel(*tasks: asyncio.Future[None]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

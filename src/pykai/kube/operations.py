@@ -38,17 +38,13 @@ async def define(api: Api, definitions: Sequence[Object], seconds: float = 60.0)
     for ref, definition in zip(refs, definitions, strict=True):
         await api.patch(ref, Patch.apply(definition, MANAGER))
     for ref in refs:
-        await _await_established(api, ref, seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                while not await _established(api, ref):
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise Timeout(f"definition {ref.name} is not in force after {seconds:g} s") from None
     log.info("definitions in force", kinds=", ".join(ref.name for ref in refs))
-
-
-async def _await_established(api: Api, ref: Ref, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            while not await _established(api, ref):
-                await asyncio.sleep(_POLL_SECONDS)
-    except TimeoutError:
-        raise Timeout(f"definition {ref.name} is not in force after {seconds:g} s") from None
 
 
 async def _established(api: Api, ref: Ref) -> bool:

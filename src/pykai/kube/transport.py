@@ -15,7 +15,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -130,7 +130,7 @@ class Transport:
             failure, again = outcome
             if not again or attempt == TRIES:
                 raise failure
-            await asyncio.sleep(_delay(failure, attempt))
+            await asyncio.sleep(min(LONGEST_WAIT_SECONDS, max(failure.retry_after, BACKOFF.after(attempt))))
         raise AssertionError("the loop above has no end")
 
     async def _in_lane(self, request: Request, attempt: int) -> bytes | tuple[ApiError, bool]:
@@ -143,7 +143,14 @@ class Transport:
     async def _attempt(self, request: Request, attempt: int) -> bytes | tuple[ApiError, bool]:
         """Return the body of the response, or the error and whether to retry."""
         try:
-            response = await self._request(request)
+            async with self._sessions[request.lane].request(
+                request.method,
+                self._url(request),
+                data=request.body,
+                headers=self._headers(request),
+                timeout=self._timeout,
+            ) as answer:
+                response = await _read_response(answer)
         except aiohttp.ClientConnectorError as error:
             return _unreachable(error), True
         except TimeoutError:
@@ -177,16 +184,6 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise _unreachable(error) from error
 
-    async def _request(self, request: Request) -> _Response:
-        async with self._sessions[request.lane].request(
-            request.method,
-            self._url(request),
-            data=request.body,
-            headers=self._headers(request),
-            timeout=self._timeout,
-        ) as response:
-            return await _read_response(response)
-
     def _url(self, request: Request) -> URL:
         return URL(self._access.server + request.target, encoded=True)
 
@@ -218,40 +215,26 @@ def _unreachable(error: Exception) -> Unavailable:
     return Unavailable(f"the API server cannot be reached: {error or type(error).__name__}")
 
 
-def _delay(failure: ApiError, attempt: int) -> float:
-    """Return the seconds until the next attempt: the larger of Retry-After and backoff, up to a maximum."""
-    asked = float(failure.details.get("retryAfterSeconds") or 0)
-    return min(LONGEST_WAIT_SECONDS, max(asked, BACKOFF.after(attempt)))
-
-
 # --------------------------------------------------------------------------------------------------------------- limits
 class RateLimit:
     """A token bucket: on average at most `qps` requests a second, and `burst` at once; `qps` 0 is no limit."""
 
-    def __init__(
-        self,
-        qps: float,
-        burst: int,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
+    def __init__(self, qps: float, burst: int) -> None:
         if qps < 0 or (qps > 0 and burst < 1):
             raise ValueError(f"rate limit: qps must not be negative and burst at least 1, got {qps} and {burst}")
         self._interval = 1.0 / qps if qps else 0.0
         self._burst_seconds = self._interval * burst
-        self._clock = clock
-        self._sleep = sleep
-        self._reserved_until = clock()
+        self._reserved_until = 0.0
 
     async def take(self) -> None:
         """Return when the next request may be sent."""
         if not self._interval:
             return
-        now = self._clock()
+        now = asyncio.get_running_loop().time()
         self._reserved_until = max(self._reserved_until, now) + self._interval
         wait = self._reserved_until - self._burst_seconds - now
         if wait > 0:
-            await self._sleep(wait)
+            await asyncio.sleep(wait)
 
 
 class YieldingLimit:

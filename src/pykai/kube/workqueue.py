@@ -221,25 +221,21 @@ class ReconcileLoop(Generic[K]):
             self._failed(key, error)
         else:
             self._done(key, began, "success" if after is None else "requeue_after")
-            self._succeeded(key, after)
+            self._failures.pop(key, None)
+            if (again := self._dirty.pop(key, None)) is not None:
+                self._schedule(key, again)
+            if after is not None:
+                self.add_after(key, after)
         self._start_workers()
 
     def _done(self, key: K, began: float, result: str) -> None:
         del self._running[key]
         self._meter.finished(self._timers.time() - began, result)
 
-    def _succeeded(self, key: K, after: float | None) -> None:
-        self._failures.pop(key, None)
-        when = self._dirty.pop(key, None)
-        if when is not None:
-            self._schedule(key, when)
-        if after is not None:
-            self.add_after(key, after)
-
     def _failed(self, key: K, error: Exception) -> None:
         self._dirty.pop(key, None)
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        requested = float(error.details.get("retryAfterSeconds") or 0) if isinstance(error, ApiError) else 0.0
+        requested = error.retry_after if isinstance(error, ApiError) else 0.0
         wait = max(requested, self._pace.backoff(failures))
         fields: Object = {"loop": self.name, "key": key, "error": str(error), "retry_seconds": round(wait, 3)}
         if isinstance(error, Conflict):

@@ -195,7 +195,7 @@ async def create_request(
                 raise
             if attempt == TRIES:
                 raise Timeout(error.message) from error  # it says nothing about the attempt that had no answer
-            await sleep(_pause(attempt, error))
+            await sleep(max(BACKOFF.after(attempt), error.retry_after))
     raise Conflict(f"bind request {body['metadata']['name']}: an old one does not go away")
 
 
@@ -228,12 +228,8 @@ async def until_certain(write: Callable[[], Awaitable[T]], sleep: Sleep = asynci
         except ApiError as error:
             if not is_uncertain(error):
                 raise
-            await sleep(_pause(attempt, error))
+            await sleep(max(BACKOFF.after(attempt), error.retry_after))
     return await write()
-
-
-def _pause(attempt: int, error: ApiError) -> float:
-    return max(BACKOFF.after(attempt), float(error.details.get("retryAfterSeconds") or 0))
 
 
 async def _existing(api: Api, body: Object) -> BindRequest | None:

@@ -1,4 +1,4 @@
-"""The rate limit, by a clock that only moves when somebody sleeps."""
+"""The rate limit, in virtual time."""
 
 from __future__ import annotations
 
@@ -6,48 +6,40 @@ import asyncio
 
 import pytest
 
+from pykai.kube.clock import steady
 from pykai.kube.transport import RateLimit, YieldingLimit
-
-
-class Clock:
-    """Time for one sleeper."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
+from tests.virtual_loop import in_virtual_time
 
 
 async def times(qps: float, burst: int, count: int) -> list[float]:
-    clock = Clock()
-    limit = RateLimit(qps, burst, lambda: clock.now, clock.sleep)
-    taken = []
+    limit, began, taken = RateLimit(qps, burst), steady(), []
     for _ in range(count):
         await limit.take()
-        taken.append(round(clock.now - 100.0, 6))
+        taken.append(round(steady() - began, 6))
     return taken
 
 
+@in_virtual_time
 async def test_a_burst_and_then_the_rate() -> None:
     assert await times(2, 3, 6) == [0, 0, 0, 0.5, 1.0, 1.5]
     assert await times(10, 1, 3) == [0, 0.1, 0.2]
 
 
+@in_virtual_time
 async def test_no_limit() -> None:
     assert await times(0, 1, 1000) == [0] * 1000
 
 
+@in_virtual_time
 async def test_rest_refills_the_burst_and_no_more() -> None:
-    clock = Clock()
-    limit = RateLimit(1, 2, lambda: clock.now, clock.sleep)
+    limit = RateLimit(1, 2)
     for _ in range(4):
         await limit.take()
-    clock.now += 100
-    began = clock.now
+    await asyncio.sleep(100)
+    began = steady()
     for _ in range(3):
         await limit.take()
-    assert clock.now - began == pytest.approx(1)
+    assert steady() - began == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("qps", "burst"), [(-1, 1), (5, 0)])
@@ -79,6 +71,7 @@ async def test_who_gives_way_goes_on_in_order_when_nothing_urgent_is_left() -> N
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@in_virtual_time
 async def test_the_next_urgent_thing_is_waited_for() -> None:
     way, through, done = YieldingLimit(least=1, most=3, linger=0.05), [], asyncio.Event()
 
