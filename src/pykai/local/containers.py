@@ -162,20 +162,15 @@ async def variables_of(container: Object, sources: Sources, given: Mapping[str, 
     """The environment of a container: its own variables, which may refer to the `given` ones."""
     variables = dict(given)
     for row in container.get("envFrom") or ():
-        variables |= await _env_from(row, sources)
+        for kind, read in (("configMapRef", sources.config_map), ("secretRef", sources.secret)):
+            if kind in row:
+                content = await read(row[kind]["name"], bool(row[kind].get("optional")))
+                variables |= {f"{row.get('prefix', '')}{key}": text.decode() for key, text in content.items()}
     for row in container.get("env") or ():
         value = await _value_from(row, sources) if "valueFrom" in row else expanded(row.get("value", ""), variables)
         if value is not None:
             variables[row["name"]] = value
     return variables
-
-
-async def _env_from(row: Object, sources: Sources) -> dict[str, str]:
-    content: Content = {}
-    for kind, read in (("configMapRef", sources.config_map), ("secretRef", sources.secret)):
-        if kind in row:
-            content |= await read(row[kind]["name"], bool(row[kind].get("optional")))
-    return {f"{row.get('prefix', '')}{key}": text.decode() for key, text in content.items()}
 
 
 async def _value_from(row: Object, sources: Sources) -> str | None:
@@ -226,7 +221,16 @@ async def running_process(
     read_end, write_end = os.pipe()
     logging = asyncio.create_task(_log(read_end, write_line))
     try:
-        process = await _start(command, write_end)
+        process = await asyncio.create_subprocess_exec(
+            *command.words,
+            env=command.environment,
+            cwd=command.directory,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=write_end,
+            stderr=write_end,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
         try:
             yield process
         finally:
@@ -234,19 +238,6 @@ async def running_process(
     finally:
         os.close(write_end)
         await logging
-
-
-async def _start(command: Command, output: int) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *command.words,
-        env=command.environment,
-        cwd=command.directory,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        start_new_session=True,
-        preexec_fn=_die_with_parent,
-    )
 
 
 async def _log(output: int, write_line: Callable[[str], None]) -> None:
@@ -375,18 +366,14 @@ class ContainerProcess:
 
     async def _prepare_command(self) -> Command:
         """Prepare the command, and wait until all objects that it needs exist."""
+        probes = [kind for kind in _PROBES if kind in self._spec]
         while True:
             try:
-                self._probe_urls = self._find_probe_urls()
+                self._probe_urls = {kind: address_of(self._spec[kind], self._spec, self._terms.host) for kind in probes}
                 return await self._terms.prepare(self._spec)
             except (NotYetError, ValueError, ApiError) as error:
                 self._set_state({"waiting": {"reason": "CreateContainerConfigError", "message": str(error)}})
                 await asyncio.sleep(_RETRY_SECONDS)
-
-    def _find_probe_urls(self) -> dict[str, str]:
-        """The URL of each probe."""
-        kinds = [kind for kind in _PROBES if kind in self._spec]
-        return {kind: address_of(self._spec[kind], self._spec, self._terms.host) for kind in kinds}
 
     async def _execute(self, command: Command) -> None:
         started, code = _now(), _START_FAILED_CODE

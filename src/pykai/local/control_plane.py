@@ -260,11 +260,12 @@ class ControlPlane:
         self._go_on = go_on
         try:
             prepare(self.files)
-            self._open_tunnel()
+            self.files.egress.write_text(json.dumps(egress_configuration()))
+            self._tunnel = Tunnel(self.files.directory)
             self._launch(ETCD)
             self._wait_until(ETCD, lambda: _answers(f"{self.files.etcd_url}/health"), deadline)
             self._launch(APISERVER)
-            self._wait_until(APISERVER, self._api_ready, deadline)
+            self._wait_until(APISERVER, lambda: self._api_answers("/readyz"), deadline)
             write_kubeconfig(self.files)
             for part in (CONTROLLER_MANAGER, *self._extra):
                 self._launch(part)
@@ -300,10 +301,6 @@ class ControlPlane:
             self._tunnel.close()
             self._tunnel = None
 
-    def _open_tunnel(self) -> None:
-        self.files.egress.write_text(json.dumps(egress_configuration()))
-        self._tunnel = Tunnel(self.files.directory)
-
     def _launch(self, part: str) -> None:
         with self.files.log(part).open("ab") as log:
             self._running[part] = subprocess.Popen(
@@ -325,14 +322,11 @@ class ControlPlane:
                 raise PartError(part, "is not ready in time", self.files.log(part))
             time.sleep(_POLL_SECONDS)
 
-    def _api_ready(self) -> bool:
-        return self.files.certificate.exists() and self._api_answers("/readyz")
-
     def _api_answers(self, path: str) -> bool:
         try:
             trust = ssl.create_default_context(cafile=str(self.files.certificate))
         except (ssl.SSLError, OSError):
-            return False  # half-written
+            return False  # not written, or half-written
         return _answers(self.files.url + path, self.files.admin_token(), trust)
 
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -102,14 +103,11 @@ class Registration:
             labels = {"metadata": {"labels": body["metadata"]["labels"]}}
             await self._api.patch(NODE.ref(shape.name), Patch.merge(labels))
             node = await self._patch_status(shape.name, body["status"])
-        await self._renew_or_create(node)
-        return node
-
-    async def _renew_or_create(self, node: Object) -> None:
         try:
             await self._api.create(LEASE, _lease(node))
         except AlreadyExists:
-            await self.renew(node["metadata"]["name"])
+            await self.renew(shape.name)
+        return node
 
     async def _patch_status(self, name: str, status: Object) -> Object:
         return await self._api.patch(NODE.ref(name).sub("status"), Patch.strategic({"status": status}))
@@ -217,7 +215,7 @@ def log_options(query: dict[str, str]) -> LogOptions:
     )
 
 
-async def _send_log(request: web.Request, find: FindLog) -> web.StreamResponse:
+async def _send_log(find: FindLog, request: web.Request) -> web.StreamResponse:
     namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
     previous = request.query.get("previous") == "true"
     log = find(namespace, pod, container, previous)
@@ -243,12 +241,8 @@ async def _not_implemented(request: web.Request) -> web.StreamResponse:
 @asynccontextmanager
 async def serving(find: FindLog) -> AsyncIterator[int]:
     """Serve the logs that `find(namespace, pod, container, previous)` returns; yields the port."""
-
-    async def handle(request: web.Request) -> web.StreamResponse:
-        return await _send_log(request, find)
-
     app = web.Application()
-    app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", handle)
+    app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", partial(_send_log, find))
     for what in ("exec", "attach", "portForward"):
         app.router.add_route("*", f"/{what}/{{rest:.*}}", _not_implemented)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -166,11 +167,11 @@ async def live(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], No
         host = Host(plane.files.directory / "pods", plane.files.url, plan.images)
         kubelets = HollowKubelets(api, plan.nodes, plan.settings, Containers(api, host, plan.settings.restart_seconds))
         ready = {component.name: asyncio.Event() for component in plan.components}
-        jobs: dict[str, Coroutine[Any, Any, None]] = {
+        jobs: dict[str, Coroutine[Any, Any, object]] = {
             "the control plane": _check_periodically(plane),
             "the hollow kubelets": kubelets.run(),
             "the announcement": _announce({"the hollow kubelets": kubelets.ready, **ready}, announce),
-            _STOP: _wait_for_stop(stop),
+            _STOP: stop.wait(),
             **{
                 f"component {each.name}": each.run(plane.files.kubeconfig, ready[each.name]) for each in plan.components
             },
@@ -183,10 +184,6 @@ def connect(kubeconfig: Path) -> HttpApi:
     return HttpApi(from_kubeconfig(kubeconfig), Settings(qps=0, bind_qps=0))
 
 
-async def _wait_for_stop(stop: asyncio.Event) -> None:
-    await stop.wait()
-
-
 async def _check_periodically(plane: ControlPlane) -> None:
     while True:
         plane.check()
@@ -196,18 +193,15 @@ async def _check_periodically(plane: ControlPlane) -> None:
 async def _announce(awaited: Mapping[str, asyncio.Event], announce: Callable[[], None]) -> None:
     """Announce once all are ready; log a warning for components that take long."""
     for name, event in awaited.items():
-        waiting = asyncio.get_running_loop().call_later(_LATE_SECONDS, _warn_of_late_components, name)
+        warn = partial(structlog.get_logger().warning, "not ready yet", component=name, after_seconds=_LATE_SECONDS)
+        waiting = asyncio.get_running_loop().call_later(_LATE_SECONDS, warn)
         await event.wait()
         waiting.cancel()
     announce()
     await asyncio.Event().wait()
 
 
-def _warn_of_late_components(name: str) -> None:
-    structlog.get_logger().warning("not ready yet", component=name, after_seconds=_LATE_SECONDS)
-
-
-async def _wait_for_first_end(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _wait_for_first_end(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """Wait for the first task to end and cancel the others; ClusterError unless it is the requested stop."""
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -220,7 +214,7 @@ async def _wait_for_first_end(tasks: Sequence[asyncio.Task[None]]) -> None:
             raise ClusterError(_end_reason(task))
 
 
-def _end_reason(task: asyncio.Task[None]) -> str:
+def _end_reason(task: asyncio.Task[Any]) -> str:
     error = task.exception()
     if error is None:
         return f"{task.get_name()} ended unexpectedly"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import stat
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -150,7 +152,9 @@ def test_old_go_is_not_taken(fake_go: FakeGo, monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_go_and_installer_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gotool, "installed_go", lambda needed: None)
-    monkeypatch.setattr(gotool, "_installer", lambda: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(gotool.GoMissingError, match=r"Install Go 1\.26"):
         gotool.ensure_go((1, 26), tmp_path, lambda what: None)
 
