@@ -14,6 +14,7 @@ may belong to another pod by then.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -210,20 +211,16 @@ class BindRequestReconciler:
 
     async def _clean_up(self, key: Key, known: BindProgress | None) -> None:
         """Undo the preparation of deleted requests, and forget them."""
-        if known is not None and not known.closed:
-            await self._undo_withdrawn(key, known.request)
-        else:
+        if known is None or known.closed:
             await self._undo_unknown(key)
+        else:
+            pod = await self._lookup.live_pod(key)
+            if pod is not None and not pod.spec.node_name and is_meant_for(known.request, pod):
+                await self._undo(known.request, pod)
         self._index.forget(key)
         if self._progress.pop(key, None) is not None:
             for step in self._steps:
                 step.forget(key)
-
-    async def _undo_withdrawn(self, key: Key, request: BindRequest) -> None:
-        """Undo the preparation of a request that was deleted meanwhile."""
-        pod = await self._lookup.live_pod(key)
-        if pod is not None and not pod.spec.node_name and is_meant_for(request, pod):
-            await self._undo(request, pod)
 
     async def _undo_unknown(self, key: Key) -> None:
         """Undo what an earlier process may have prepared for a pod that has no request now."""
@@ -251,7 +248,10 @@ class BindRequestReconciler:
         try:
             return await self._attempt(request, progress)
         except InvalidRequestError as error:
-            await self._discard(request, error)
+            log.warning("bind request deleted", pod="/".join(key), reason=str(error))
+            meta = request.metadata
+            with suppress(NotFound, Conflict):
+                await self._api.delete(BIND_REQUEST.ref(meta.name, meta.namespace), Deletion(uid=meta.uid))
             progress.closed = True
             return None
         except BindError as error:
@@ -354,14 +354,6 @@ class BindRequestReconciler:
 
     async def _unlabel(self, pod: Pod, _: BindRequest | None) -> None:
         await unlabel_pod(self._api, pod)
-
-    async def _discard(self, request: BindRequest, error: InvalidRequestError) -> None:
-        meta = request.metadata
-        log.warning("bind request deleted", pod="/".join(requested_pod(request)), reason=str(error))
-        try:
-            await self._api.delete(BIND_REQUEST.ref(meta.name, meta.namespace), Deletion(uid=meta.uid))
-        except (NotFound, Conflict):
-            return
 
 
 async def _prepared(step: Step, attempt: BindAttempt) -> WaitingStep | None:

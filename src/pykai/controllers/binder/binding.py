@@ -256,7 +256,11 @@ class BindStatusUpdater:
             self._recorder.record(_about(pod), BINDING_ERROR, text, "Warning")
             condition = Condition(type=names.POD_BOUND, status="False", reason=BINDING_ERROR, message=text)
             if _bound_condition(pod) != condition:
-                await self._try_to_write_condition(pod, condition)
+                self._unbound.put(pod.metadata.uid, True)
+                try:
+                    await self._write_condition(pod, condition)
+                except ApiError as error:  # no reason to repeat the bind
+                    log.warning("pod condition not written", pod=title, error=error.message)
         limit = request.spec.backoff_limit
         return BACKOFF.after(attempts + 1) if limit is not None and attempts + 1 < limit else None
 
@@ -277,15 +281,6 @@ class BindStatusUpdater:
             if (await self._api.get(ref, BindRequest)).metadata.uid == meta.uid:
                 raise
             log.info("bind request was replaced", request=meta.title)
-
-    async def _try_to_write_condition(self, pod: Pod, condition: Condition) -> None:
-        """Set the condition of a failure; an error of the server is no reason to repeat the bind."""
-        self._unbound.put(pod.metadata.uid, True)
-        try:
-            await self._write_condition(pod, condition)
-        except ApiError as error:
-            name = pod.metadata.title
-            log.warning("pod condition not written", pod=name, error=error.message)
 
     async def _write_condition(self, pod: Pod, condition: Condition) -> None:
         """Set a condition if the pod still exists; raises retryable errors of the server."""

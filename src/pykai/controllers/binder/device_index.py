@@ -24,7 +24,6 @@ from pykai.objects import names
 from pykai.objects.gpu_request import positive_count, received_share, shares_gpu
 from pykai.objects.kinds import ABSENT, BindRequest, Pod
 
-"""(namespace, name)."""
 FINISHED = ("Succeeded", "Failed")
 SUCCEEDED = "Succeeded"
 
@@ -230,7 +229,7 @@ class DeviceIndex:
             and received_share(annotations, pod.metadata.labels or {})
             and shares_gpu(annotations)
         )
-        return (received and key in pod_groups(pod)) or self._requested(key, pod, _any)
+        return (received and key in pod_groups(pod)) or self._requested(key, pod, lambda _: True)
 
     def _requested(self, key: GroupKey, pod: Pod, which: Callable[[BindRequest], bool]) -> bool:
         requests = self.requests_for(pod.metadata.key)
@@ -242,14 +241,14 @@ class DeviceIndex:
 
     # ---------------------------------------------------------------------------------------------- watch events
     def _request_changed(self, change: Change[BindRequest]) -> None:
-        new = None if change.type is EventType.DELETED else change.object
-        groups = {*_groups_in(change.old), *_groups_in(new)}
-        pods = {requested_pod(request) for request in (change.old, new) if request is not None}
-        _move(self._requesting, change.key, _groups_in(change.old), _groups_in(new))
-        _move(self._requests_of, change.key, _pods_in(change.old), _pods_in(new))
-        for group in sorted(groups):
+        old, new = change.old, None if change.type is EventType.DELETED else change.object
+        groups, groups_now = (request_groups(request) if request else () for request in (old, new))
+        pods, pods_now = ((requested_pod(request),) if request else () for request in (old, new))
+        _move(self._requesting, change.key, groups, groups_now)
+        _move(self._requests_of, change.key, pods, pods_now)
+        for group in sorted({*groups, *groups_now}):
             self._wake.group(group)
-        for pod in sorted(pods):
+        for pod in sorted({*pods, *pods_now}):
             self._wake.pod(pod)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
@@ -285,29 +284,14 @@ class DeviceIndex:
 
     def _scaling_changed(self, key: Key, pod: Pod | None) -> None:
         self._scaling.discard(key)
-        if pod is not None and not _scheduled(pod):
+        conditions = (pod.status.conditions or ()) if pod is not None else ()
+        scheduled = any(condition.type == "PodScheduled" and condition.status == "True" for condition in conditions)
+        if pod is not None and not scheduled:
             self._scaling.add(key)
-
-
-def _any(request: BindRequest) -> bool:
-    return True
 
 
 def _not_failed(request: BindRequest) -> bool:
     return request.metadata.deletion_timestamp is None and not request_failed(request)
-
-
-def _scheduled(pod: Pod) -> bool:
-    conditions = pod.status.conditions or ()
-    return any(condition.type == "PodScheduled" and condition.status == "True" for condition in conditions)
-
-
-def _groups_in(request: BindRequest | None) -> tuple[GroupKey, ...]:
-    return request_groups(request) if request else ()
-
-
-def _pods_in(request: BindRequest | None) -> tuple[Key, ...]:
-    return (requested_pod(request),) if request else ()
 
 
 def _move(index: Index[Any], key: Key, before: Iterable[Hashable], after: Iterable[Hashable]) -> None:

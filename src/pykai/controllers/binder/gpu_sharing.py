@@ -13,6 +13,7 @@ them and an unbound one has none: there is nothing to undo.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import floor
 
@@ -20,7 +21,7 @@ import structlog
 
 from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep
 from pykai.controllers.binder.device_index import labelled_groups
-from pykai.kube.api import Api, Deletion, Object, Patch, Ref
+from pykai.kube.api import Api, Deletion, Object, Patch
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.informer_store import Key
 from pykai.kube.resources import CONFIG_MAP
@@ -61,7 +62,9 @@ def environment(attempt: BindAttempt, *, cdi: bool, limits_memory: bool) -> Envi
     place, container = _container(attempt.pod, template)
     portion = attempt.request.spec.received_gpu.portion if attempt.request.spec.received_gpu else ""
     devices = device_names(attempt, cdi)
-    by_key = _reads_by_key(container)
+    # A container reads its devices either from one key of the capabilities map or from the whole other map.
+    entries = [entry for entry in container.env or () if entry.get("name") == VISIBLE_DEVICES]
+    by_key = any((entry.get("valueFrom") or {}).get("configMapKeyRef") for entry in entries)
     limit = memory_limit(attempt.node, portion) if limits_memory else None
     if limits_memory and limit is None:
         raise BindError(
@@ -107,12 +110,6 @@ def _receiver(pod: Pod, template: PodTemplate) -> ContainerRef:
         raise BindError(str(error)) from None
 
 
-def _reads_by_key(container: Container) -> bool:
-    """Whether the container reads its devices from a key of the capabilities map, not from the whole other map."""
-    entries = [entry for entry in container.env or () if entry.get("name") == VISIBLE_DEVICES]
-    return any((entry.get("valueFrom") or {}).get("configMapKeyRef") for entry in entries)
-
-
 def device_names(attempt: BindAttempt, cdi: bool) -> str:
     """The devices of a share as containers get them."""
     prefix = names.CDI_DEVICE_PREFIX if cdi else ""
@@ -151,7 +148,11 @@ class GpuSharing:
         except BindError:
             return
         for name in (place.capabilities, place.environment):
-            await self._delete(pod, CONFIG_MAP.ref(name, pod.metadata.namespace))
+            ref = CONFIG_MAP.ref(name, pod.metadata.namespace)
+            with suppress(NotFound):
+                found = await self._api.get(ref, Object)
+                if is_created_for(found, pod):
+                    await self._api.delete(ref, Deletion(uid=found["metadata"]["uid"]))
 
     async def orphans(self) -> Iterable[Key]:
         """None: a pod with ConfigMaps carries the labels of its GPU groups."""
@@ -185,14 +186,6 @@ class GpuSharing:
                 version = {"resourceVersion": found["metadata"]["resourceVersion"]}
                 await self._api.patch(ref, Patch.merge({"metadata": version, "data": changes}))
 
-    async def _delete(self, pod: Pod, ref: Ref) -> None:
-        try:
-            found = await self._api.get(ref, Object)
-            if is_created_for(found, pod):
-                await self._api.delete(ref, Deletion(uid=found["metadata"]["uid"]))
-        except NotFound:
-            return
-
 
 def is_created_for(config_map: Object, pod: Pod) -> bool:
     """Whether the binder created a ConfigMap for this pod: the pod is its only owner, and no other manager labels it.
@@ -221,47 +214,37 @@ def share_annotations(attempt: BindAttempt, cdi: bool) -> dict[str, str]:
     container = _receiver(attempt.pod, decode_template(attempt.pod.spec)).name
     request, limit = (nvfractions.key(container, suffix) for suffix in (MEMORY_REQUEST, MEMORY_LIMIT))
     added: dict[str, str] = {}
-    if request not in held:
-        added[request] = held.get(limit) or f"{_received_mib(attempt)}Mi"
+    if request not in held and held.get(limit):
+        added[request] = held[limit]
+    elif request not in held:
+        received = attempt.request.spec.received_gpu
+        if received is None:
+            raise BindError("missing data for NvFractions annotation calculation")
+        added[request] = _device_memory(attempt.node, received.portion, "request")
     portion_limit = held.get(nvfractions.portion_limit_key(container))
     if portion_limit is not None and limit not in held:
-        mib = floor(_device_memory(attempt.node) * _portion(portion_limit))
-        if mib <= 0:
-            raise BindError("calculated gpu memory limit is zero")
-        added[limit] = f"{mib}Mi"
+        added[limit] = _device_memory(attempt.node, portion_limit, "limit")
     return added | {nvfractions.key(container, DEVICES): device_names(attempt, cdi)}
 
 
-def _received_mib(attempt: BindAttempt) -> int:
-    """MiB of each device: the received portion of it."""
-    received = attempt.request.spec.received_gpu
-    if received is None:
-        raise BindError("missing data for NvFractions annotation calculation")
-    mib = floor(_device_memory(attempt.node) * _portion(received.portion))
-    if mib <= 0:
-        raise BindError("calculated gpu memory request is zero")
-    return mib
-
-
-def _device_memory(node: Node) -> int:
-    """MiB of each device of a node."""
+def _device_memory(node: Node, portion: str, what: str) -> str:
+    """A portion of the memory of each device of a node, as a quantity; `what` it is for in errors."""
     text = (node.metadata.labels or {}).get(names.GPU_MEMORY_LABEL)
     if text is None:
         raise BindError(f"node does not include {names.GPU_MEMORY_LABEL} label")
-    value = positive_count(text)
-    if value is None:
+    device_mib = positive_count(text)
+    if device_mib is None:
         raise BindError(f'invalid {names.GPU_MEMORY_LABEL} label value "{text}"')
-    return value
-
-
-def _portion(text: str) -> float:
     try:
-        value = float(text)
+        share = float(portion)
     except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise BindError(f'invalid received gpu portion "{text}"')
-    return value
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise BindError(f'invalid received gpu portion "{portion}"')
+    mib = floor(device_mib * share)
+    if mib <= 0:
+        raise BindError(f"calculated gpu memory {what} is zero")
+    return f"{mib}Mi"
 
 
 class NvFractions:

@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from msgspec import DecodeError, Struct, json
+from msgspec.structs import asdict
 
 from pykai.config.fields import FieldError, converted
 from pykai.controllers.binder.bind_requests import DELIVERING
@@ -68,9 +69,15 @@ def read_plugins(text: str) -> dict[str, Plugin]:
     for name, entry in given.items():
         if name not in DEFAULTS:
             raise FieldError(f"plugins.{name}", f"failed to get binder plugin {name}, known are {', '.join(DEFAULTS)}")
-        plugins[name] = _overridden(plugins[name], entry)
+        overrides = {key: value for key, value in asdict(entry).items() if value is not None}
+        plugins[name] = replace(plugins[name], **overrides)
     _check_order(plugins)
-    _check_arguments(plugins)
+    for name in ("volumebinding", "dynamicresources"):
+        if plugins[name].enabled:
+            _seconds(name, plugins[name].arguments)
+    for name in DELIVERING:
+        if plugins[name].enabled:
+            _flag(name, plugins[name].arguments, "cdiEnabled")
     return plugins
 
 
@@ -93,14 +100,6 @@ def _step(name: str, plugins: Mapping[str, Plugin], context: StepContext) -> Ste
     return GpuSharing(context.api, cdi=_flag(name, arguments, "cdiEnabled"), limits_memory=plugins[HAMI].enabled)
 
 
-def _overridden(plugin: Plugin, entry: _PluginEntry) -> Plugin:
-    return Plugin(
-        plugin.enabled if entry.enabled is None else entry.enabled,
-        plugin.priority if entry.priority is None else entry.priority,
-        plugin.arguments if entry.arguments is None else entry.arguments,
-    )
-
-
 def _check_order(plugins: Mapping[str, Plugin]) -> None:
     hami, sharing = plugins[HAMI], plugins[SHARING]
     if not hami.enabled:
@@ -113,15 +112,6 @@ def _check_order(plugins: Mapping[str, Plugin]) -> None:
             f'"{HAMI}" plugin requires "{SHARING}" to run before it (expected "{SHARING}".priority > '
             f'"{HAMI}".priority, got {sharing.priority} <= {hami.priority})',
         )
-
-
-def _check_arguments(plugins: Mapping[str, Plugin]) -> None:
-    for name in ("volumebinding", "dynamicresources"):
-        if plugins[name].enabled:
-            _seconds(name, plugins[name].arguments)
-    for name in DELIVERING:
-        if plugins[name].enabled:
-            _flag(name, plugins[name].arguments, "cdiEnabled")
 
 
 def _seconds(plugin: str, arguments: Mapping[str, str]) -> float:

@@ -88,13 +88,17 @@ def reservation_manifest(
 
     `mode`: the compute sharing mode of the device, which pods that join later read here.
     """
+    raw = user.spec.tolerations
+    annotations = {names.KARPENTER_DO_NOT_DISRUPT: "true"}
+    if mode != names.TIME_SLICING:
+        annotations[nvfractions.key(CONTAINER, nvfractions.COMPUTE_MODE)] = mode
     spec: Object = {
         "nodeName": key.node,
         "serviceAccountName": template.service_account,
         "containers": [_container(template)],
     }
     optional = {
-        "tolerations": _tolerations(user),
+        "tolerations": [] if raw is ABSENT else json.decode(raw, type=list[Object] | None),
         "runtimeClassName": template.runtime_class,
         "securityContext": dict(template.pod_security),
     }
@@ -105,15 +109,10 @@ def reservation_manifest(
             "name": reservation_name(key),
             "namespace": template.namespace,
             "labels": {names.APP_LABEL: template.app, names.GPU_GROUP_LABEL: key.group},
-            "annotations": {names.KARPENTER_DO_NOT_DISRUPT: "true", **_compute_mode(mode)},
+            "annotations": annotations,
         },
         "spec": spec | {field: value for field, value in optional.items() if value},
     }
-
-
-def _compute_mode(mode: str) -> dict[str, str]:
-    """The annotation of a compute mode; the usual one is not written."""
-    return {} if mode == names.TIME_SLICING else {nvfractions.key(CONTAINER, nvfractions.COMPUTE_MODE): mode}
 
 
 def _container(template: ReservationTemplate) -> Object:
@@ -135,11 +134,6 @@ def _container(template: ReservationTemplate) -> Object:
     return container
 
 
-def _tolerations(user: Pod) -> list[Object]:
-    raw = user.spec.tolerations
-    return [] if raw is ABSENT else json.decode(raw, type=list[Object] | None) or []
-
-
 def described_container(reservation: Object) -> str:
     """Why the container of a reservation pod does not run and how it ended last; empty if there is no trouble."""
     statuses: list[Object] = (reservation.get("status") or {}).get("containerStatuses") or []
@@ -147,16 +141,12 @@ def described_container(reservation: Object) -> str:
     state = status.get("state") or {}
     parts = []
     if waiting := state.get("waiting"):
-        parts.append(f"is waiting: {_first_of(waiting, 'message', 'reason')}")
+        parts.append(f"is waiting: {waiting.get('message') or waiting.get('reason') or 'no reason given'}")
     if ended := state.get("terminated") or (status.get("lastState") or {}).get("terminated"):
         said = (ended.get("message") or "").strip().rpartition("\n")[2]
         code = f"exit code {ended.get('exitCode', 0)}"
         parts.append(f"ended with {code}" + (f": {said}" if said else f", {ended.get('reason') or 'no reason given'}"))
     return f"container {CONTAINER} {', '.join(parts)}" if parts else ""
-
-
-def _first_of(state: Object, *fields: str) -> str:
-    return next((str(state[each]) for each in fields if state.get(each)), "no reason given")
 
 
 # ------------------------------------------------------------------------------------------------------ decision
@@ -277,7 +267,8 @@ class Reservations:
         if device.reservations:
             self._created.drop(key)
         if change.deletes:
-            device = await self._live_state(key)
+            page = await self._api.list(POD, Pod, Selection(fields=f"spec.nodeName={key.node}"))
+            device = self._index.state_among(key, page.items)
             change = desired(device)
             await self._release(key, change, device)
             await self._evict(key, change)
@@ -292,11 +283,6 @@ class Reservations:
         device = self._index.state(key)
         existing = tuple(pod for pod in device.reservations if not self._deleted.get(pod.metadata.uid))
         return replace(device, reservations=existing)
-
-    async def _live_state(self, key: GroupKey) -> DeviceState:
-        """The device according to a list of the node's pods from the API server."""
-        page = await self._api.list(POD, Pod, Selection(fields=f"spec.nodeName={key.node}"))
-        return self._index.state_among(key, page.items)
 
     # ------------------------------------------------------------------------------------------------ reserving
     async def _reserve(self, key: GroupKey, user: Pod, waiting: Iterable[Pod]) -> float | None:

@@ -194,9 +194,20 @@ async def _prepare_extended(api: Api, attempt: BindAttempt, given: Fields) -> No
     """Create the claim, allocate it, and write to the pod's status which container uses what of it."""
     if not given.get("allocation"):
         raise BindError(f"empty status for the extended resources in bind request for pod {attempt.title}")
-    claim = await _find_extended(api, attempt.pod)
-    name = claim["metadata"]["name"] if claim else await _create_extended(api, attempt.pod, given)
-    await allocate(api, RESOURCE_CLAIM.ref(name, attempt.key[0]), attempt.pod, given["allocation"])
+    meta, claim = attempt.pod.metadata, await _find_extended(api, attempt.pod)
+    name = claim["metadata"]["name"] if claim else extended_claim_name(attempt.pod)
+    if claim is None:
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid}
+        metadata = {
+            "name": name,
+            "annotations": {names.EXTENDED_RESOURCE_CLAIM: "true"},
+            "finalizers": [names.DRA_FINALIZER],
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        }
+        spec = {"devices": {"requests": list(given.get("deviceRequests") or ())}}
+        with suppress(AlreadyExists):
+            await api.create(RESOURCE_CLAIM, {"metadata": metadata, "spec": spec}, meta.namespace)
+    await allocate(api, RESOURCE_CLAIM.ref(name, meta.namespace), attempt.pod, given["allocation"])
     mappings = list(given.get("containerMappings") or ())
     await _write_extended_status(api, attempt.pod, {"resourceClaimName": name, "requestMappings": mappings})
 
@@ -232,23 +243,6 @@ def _extended_owners(claim: Object) -> list[Object]:
     if not marked or "deletionTimestamp" in metadata:
         return []
     return [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
-
-
-async def _create_extended(api: Api, pod: Pod, given: Fields) -> str:
-    meta = pod.metadata
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid}
-    body = {
-        "metadata": {
-            "name": extended_claim_name(pod),
-            "annotations": {names.EXTENDED_RESOURCE_CLAIM: "true"},
-            "finalizers": [names.DRA_FINALIZER],
-            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
-        },
-        "spec": {"devices": {"requests": list(given.get("deviceRequests") or ())}},
-    }
-    with suppress(AlreadyExists):
-        await api.create(RESOURCE_CLAIM, body, meta.namespace)
-    return extended_claim_name(pod)
 
 
 async def _write_extended_status(api: Api, pod: Pod, status: Object | None) -> None:

@@ -9,7 +9,7 @@ claim: the bind fails, and the scheduler may select another node.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -85,22 +85,15 @@ def check_usable(name: str, claim: PersistentVolumeClaim | None, owner: Pod | No
     return claim
 
 
-def is_bound_on(claim: PersistentVolumeClaim, volumes: Mapping[str, PersistentVolume], node: Node) -> bool:
-    """Whether a claim has its volume; BindError if the node cannot reach it."""
+def is_bound_on(claim: PersistentVolumeClaim, volume: PersistentVolume | None, node: Node) -> bool:
+    """Whether a claim has its volume; BindError if that does not exist or the node cannot reach it."""
     if not is_bound(claim):
         return False
-    volume = volumes.get(claim.spec.volume_name)
     if volume is None:
         raise BindError(f'persistentvolume "{claim.spec.volume_name}" not found')
     if not is_reachable(volume, node):
         raise BindError(CONFLICT)
     return True
-
-
-def check_waits(claim: PersistentVolumeClaim, found: StorageClass | None) -> None:
-    """BindError unless the claim waits for its first consumer."""
-    if found is None or found.volume_binding_mode != WAIT_FOR_POD:
-        raise BindError(UNBOUND)
 
 
 def is_reachable(volume: PersistentVolume, node: Node) -> bool:
@@ -166,7 +159,16 @@ def start_binding(
 ) -> Write | None:
     """The write that starts binding or provisioning on the node; None if it was made."""
     if volume is not None:
-        return None if (volume.spec.claim_ref or {}).get("uid") else _reserve(volume, claim)
+        if (volume.spec.claim_ref or {}).get("uid"):
+            return None
+        meta = claim.metadata
+        reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "uid": meta.uid}
+        metadata = {
+            "resourceVersion": volume.metadata.resource_version,
+            "annotations": {BOUND_BY_CONTROLLER: "yes"},
+        }
+        spec = {"claimRef": {**reference, "namespace": meta.namespace, "name": meta.name}}
+        return Write({"metadata": metadata, "spec": spec}, volume.metadata.name)
     if found.provisioner in NO_PROVISIONER:
         raise BindError(f'no volume for persistentvolumeclaim "{claim.metadata.name}" on node {node.metadata.name}')
     chosen = (claim.metadata.annotations or {}).get(SELECTED_NODE)
@@ -176,21 +178,6 @@ def start_binding(
         raise BindError(f'a volume for persistentvolumeclaim "{claim.metadata.name}" is being made on node {chosen}')
     version = {"resourceVersion": claim.metadata.resource_version}
     return Write({"metadata": {**version, "annotations": {SELECTED_NODE: node.metadata.name}}})
-
-
-def _reserve(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Write:
-    meta = claim.metadata
-    reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "uid": meta.uid}
-    return Write(
-        {
-            "metadata": {
-                "resourceVersion": volume.metadata.resource_version,
-                "annotations": {BOUND_BY_CONTROLLER: "yes"},
-            },
-            "spec": {"claimRef": {**reference, "namespace": meta.namespace, "name": meta.name}},
-        },
-        volume.metadata.name,
-    )
 
 
 log = structlog.get_logger("binder")
@@ -218,7 +205,7 @@ class Volumes:
         for name, own in pod_claims(attempt.pod):
             found = self._claims.get(name, attempt.key[0])
             claim = check_usable(name, found, attempt.pod if own else None)
-            if not is_bound_on(claim, self._by_name(claim), attempt.node):
+            if not is_bound_on(claim, self._volumes.get(claim.spec.volume_name), attempt.node):
                 unbound.append(claim)
         for claim in unbound:
             await self._start(attempt, claim)
@@ -247,11 +234,11 @@ class Volumes:
     async def _start(self, attempt: BindAttempt, claim: PersistentVolumeClaim) -> None:
         meta = claim.metadata
         self._waiting[meta.key].add(attempt.key)
-        found = self._classes.get(class_name(claim))
         if claim.spec.volume_name:
             return
-        check_waits(claim, found)
-        assert found is not None
+        found = self._classes.get(class_name(claim))
+        if found is None or found.volume_binding_mode != WAIT_FOR_POD:
+            raise BindError(UNBOUND)
         volume = best_volume(claim, (volume for _, volume in self._volumes.items()), attempt.node)
         if volume is None and meta.key in self._gave_up:
             raise BindError(f'provisioning failed for PVC "{meta.name}"')
@@ -265,10 +252,6 @@ class Volumes:
         log.info(
             "volume requested", pod=attempt.title, claim=meta.name, volume=write.volume, node=attempt.node.metadata.name
         )
-
-    def _by_name(self, claim: PersistentVolumeClaim) -> dict[str, PersistentVolume]:
-        volume = self._volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
-        return {} if volume is None else {volume.metadata.name: volume}
 
     def _claim_changed(self, change: Change[PersistentVolumeClaim]) -> None:
         waiting = self._waiting.get(change.key, ())
