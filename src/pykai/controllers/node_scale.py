@@ -186,7 +186,7 @@ def is_waiting(pod: Object, scheduler_name: str) -> bool:
     return (
         not pod["spec"].get("nodeName")
         and pod["spec"].get("schedulerName") == scheduler_name
-        and _requests_share(annotations)
+        and gpu_request.shares_gpu(annotations)
         and pod.get("status", {}).get("phase") not in _TERMINAL_PHASES
         and condition is not None
         and _is_unschedulable(condition)
@@ -197,35 +197,22 @@ def waiting_shares(pods: Iterable[Object], settings: ScalingSettings) -> dict[tu
     """Return the valid shares that pods request, by (namespace, name) and in this order."""
     shares = {}
     for pod in sorted(pods, key=_key):
-        share = _share(pod["metadata"].get("annotations") or {}, settings.gpu_memory_to_fraction_ratio)
-        if share is not None:
-            shares[_key(pod)] = share
+        annotations = pod["metadata"].get("annotations") or {}
+        devices = gpu_request.positive_count(annotations.get(names.GPU_FRACTION_DEVICES) or "1")
+        if fraction := annotations.get(names.GPU_FRACTION):
+            portion = gpu_request.portion(fraction)
+        else:
+            of_container = nvfractions.memory_mib(annotations)
+            memory = of_container or gpu_request.positive_count(annotations.get(names.GPU_MEMORY) or "")
+            portion = None if memory is None else settings.gpu_memory_to_fraction_ratio
+        if devices is not None and portion is not None:
+            shares[_key(pod)] = GpuShareRequest(max(1, math.floor(portion * 100 + 0.5)), devices)
     return shares
 
 
 def devices_needed(shares: Iterable[GpuShareRequest]) -> int:
     """Return the number of whole devices that hold these shares, packed tightly."""
     return math.ceil(sum(share.hundredths * share.devices for share in shares) / 100)
-
-
-def _share(annotations: Mapping[str, str], memory_ratio: float) -> GpuShareRequest | None:
-    """Return the share in the annotations; None if there is none or it is invalid."""
-    devices = gpu_request.positive_count(annotations.get(names.GPU_FRACTION_DEVICES) or "1")
-    if fraction := annotations.get(names.GPU_FRACTION):
-        portion = gpu_request.portion(fraction)
-    else:
-        of_container = nvfractions.memory_mib(annotations)
-        memory = of_container or gpu_request.positive_count(annotations.get(names.GPU_MEMORY) or "")
-        portion = None if memory is None else memory_ratio
-    if devices is None or portion is None:
-        return None
-    return GpuShareRequest(max(1, math.floor(portion * 100 + 0.5)), devices)
-
-
-def _requests_share(annotations: Mapping[str, str]) -> bool:
-    if annotations.get(names.GPU_FRACTION) or annotations.get(names.GPU_MEMORY):
-        return True
-    return nvfractions.requests_memory(annotations)
 
 
 def _missing_pods(
@@ -308,20 +295,17 @@ class NodeScaler:
         pods = [unstructured_pod(pod) for _, pod in self._pods.items() if self._counts(pod)]
         adjustment = desired(pods, self._settings.scaling, self._settings.clock(), self._last_scale_up)
         self._last_scale_up = adjustment.last_scale_up  # before the deletions: a failed call may have succeeded
+        namespace = self._settings.scaling.template.namespace
         for name in adjustment.delete:
-            await self._delete(name)
+            with suppress(NotFound):
+                await self._api.delete(POD.ref(name, namespace))
+                log.info("scaling pod deleted", pod=f"{namespace}/{name}")
         for name in adjustment.mark:
-            await self._mark(name, self._version(name))
+            seen = self._pods.get(name, namespace)
+            await self._mark(name, seen.metadata.resource_version if seen is not None else "")
         for manifest in adjustment.create:
             await self._create(manifest)
         return adjustment.retry_after
-
-    async def _delete(self, name: str) -> None:
-        try:
-            await self._api.delete(POD.ref(name, self._settings.scaling.template.namespace))
-        except NotFound:
-            return
-        log.info("scaling pod deleted", pod=f"{self._settings.scaling.template.namespace}/{name}")
 
     async def _create(self, manifest: Object) -> None:
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
@@ -338,10 +322,6 @@ class NodeScaler:
         ref = POD.ref(name, self._settings.scaling.template.namespace).sub("status")
         with suppress(NotFound, Conflict):
             await self._api.patch(ref, Patch.strategic(body))
-
-    def _version(self, name: str) -> str:
-        seen = self._pods.get(name, self._settings.scaling.template.namespace)
-        return seen.metadata.resource_version if seen is not None else ""
 
 
 async def run(api: Api, watches: InformerFactory, settings: NodeScalerSettings, ready: asyncio.Event) -> None:

@@ -125,7 +125,7 @@ class PodResources:
 
 
 async def list_pod_resources(socket: str, timeout_seconds: float = TIMEOUT_SECONDS) -> list[PodResources]:
-    """Return the resources of all pods of the node; raises PodResourcesError."""
+    """Return the resources of all pods of the node; raises KubeletError."""
     request, response = MESSAGES["ListPodResourcesRequest"], MESSAGES["ListPodResourcesResponse"]
     channel = Channel(path=socket)
     try:
@@ -256,7 +256,8 @@ class Exporter:
 
     async def _do(self, task: Task) -> float:
         try:
-            found = {(pod.namespace, pod.name): self._placed(pod) for pod in await self._pods()}
+            numa_of_cpu = self._settings.numa_of_cpu
+            found = {(pod.namespace, pod.name): placement(pod, numa_of_cpu) for pod in await self._pods()}
         except KubeletError as error:
             raise RetryLater(str(error)) from error
         if task == "poll":
@@ -264,9 +265,6 @@ class Exporter:
             return self._settings.poll_seconds
         await self.resync(found)
         return self._settings.drift_seconds
-
-    def _placed(self, pod: PodResources) -> str:
-        return placement(pod, self._settings.numa_of_cpu)
 
     async def poll(self, found: Mapping[Key, str]) -> None:
         """Write what differs from the last write, and forget deleted pods."""

@@ -56,12 +56,12 @@ def is_allocated(pod: Object) -> bool:
 
 def requested(pod: Object, claims: Sequence[Object]) -> list[ResourceList]:
     """Return the resources that an active pod requests, its claims included, as lists to sum."""
-    return [*_container_requests(pod), requested_share(pod), *claimed_gpus(claims)]
+    return [pod_resize.pod_requests(pod, actual=True), requested_share(pod), *claimed_gpus(claims)]
 
 
 def allocated(pod: Object, claims: Sequence[Object], node: Object | None) -> list[ResourceList]:
     """Return the resources that an allocated pod holds, as lists to sum; `node` is its own, None if unknown."""
-    return [*_container_requests(pod), allocated_share(pod, node), *claimed_gpus(claims)]
+    return [pod_resize.pod_requests(pod, actual=True), allocated_share(pod, node), *claimed_gpus(claims)]
 
 
 def requested_share(pod: Object) -> ResourceList:
@@ -130,20 +130,14 @@ def _amd_memory(label: str) -> Fraction:
 
 def claimed_gpus(claims: Sequence[Object]) -> list[ResourceList]:
     """Return the devices that resource claims request of GPU device classes, one list per request."""
-    return [_claimed(each) for claim in claims for each in claim["spec"].get("devices", {}).get("requests") or ()]
-
-
-def _claimed(request: Object) -> ResourceList:
-    exact = request.get("exactly") or {}
-    device_class = exact.get("deviceClassName", "")
-    if "gpu" not in device_class.lower():
-        return {}
-    counted = exact.get("allocationMode", "ExactCount") == "ExactCount"
-    return {device_class: max(1, exact.get("count", 1)) if counted else 1}
-
-
-def _container_requests(pod: Object) -> list[ResourceList]:
-    return [pod_resize.pod_requests(pod, actual=True)]
+    found: list[ResourceList] = []
+    for request in chain.from_iterable(each["spec"].get("devices", {}).get("requests") or () for each in claims):
+        exact = request.get("exactly") or {}
+        device_class = exact.get("deviceClassName", "")
+        if "gpu" in device_class.lower():
+            counted = exact.get("allocationMode", "ExactCount") == "ExactCount"
+            found.append({device_class: max(1, exact.get("count", 1)) if counted else 1})
+    return found
 
 
 def _annotations(pod: Object) -> Mapping[str, str]:
@@ -242,18 +236,16 @@ def _contribution(pod: Object, cluster: RelatedObjects) -> tuple[list[ResourceLi
 
 
 def is_preemptible(group: Object, priority_classes: Sequence[Object]) -> bool:
-    """Whether the group's pods may be evicted: as the group states, else by its priority."""
+    """Whether the group's pods may be evicted: as the group states, else by its priority.
+
+    The priority is that of the named class, else of the cluster's default class, else the system's default.
+    """
     stated = group["spec"].get("preemptibility") or ""
-    priority = _priority(group["spec"].get("priorityClassName", ""), priority_classes)
+    class_name = group["spec"].get("priorityClassName", "")
+    named = [each for each in priority_classes if each["metadata"]["name"] == class_name]
+    found = named or [each for each in priority_classes if each.get("globalDefault")]
+    priority = int(found[0].get("value", 0)) if found else DEFAULT_PRIORITY
     return effective_preemptibility(stated if stated in _PREEMPTIBILITIES else "", priority)
-
-
-def _priority(class_name: str, classes: Sequence[Object]) -> int:
-    """Return the value of the named class, else of the cluster's default class, else the system's default."""
-    named = [each for each in classes if each["metadata"]["name"] == class_name]
-    default = [each for each in classes if each.get("globalDefault")]
-    found = named or default
-    return int(found[0].get("value", 0)) if found else DEFAULT_PRIORITY
 
 
 def _claims_of(pod: Object, claims: Mapping[tuple[str, str], Object]) -> list[Object]:
@@ -301,17 +293,15 @@ class GroupMembers:
         before, after = self._group_of(change.old), self._group_of(now)
         touched = {group for group in (before, after) if group is not None}
         if before is not None and before != after:
-            self._remove(before, change.key)
+            members = self._pods.get(before, {})
+            members.pop(change.key, None)
+            if not members:
+                self._pods.pop(before, None)
         if after is not None and now is not None:
             self._pods.setdefault(after, {})[change.key] = now
-        if (
-            before == after
-            and change.old is not None
-            and now is not None
-            and _status_inputs(change.old) == _status_inputs(now)
-        ):
-            return set()
-        return touched
+        if change.old is None or now is None or before != after:
+            return touched
+        return set() if _status_inputs(change.old) == _status_inputs(now) else touched
 
     def of(self, group: Key) -> Iterator[kinds.Pod]:
         """Yield the pods of a group."""
@@ -322,12 +312,6 @@ class GroupMembers:
             return None
         name = (pod.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION)
         return (pod.metadata.namespace, name) if name else None
-
-    def _remove(self, group: Key, pod: Key) -> None:
-        members = self._pods.get(group, {})
-        members.pop(pod, None)
-        if not members:
-            self._pods.pop(group, None)
 
 
 def _status_inputs(pod: kinds.Pod) -> tuple[object, ...]:
@@ -343,15 +327,10 @@ def _status_inputs(pod: kinds.Pod) -> tuple[object, ...]:
     )
 
 
-def _core_of(group: kinds.PodGroup) -> object:
-    """Return what the scheduler reports about a semi-preemptible group."""
-    return group.status.scheduling_state
-
-
 def _status_of(group: kinds.PodGroup) -> tuple[object, object]:
     """Return the fields of a group's status that its status depends on."""
     status = group.status
-    return (status.resources_status, status.phase, status.running, status.minimum), _core_of(group)
+    return (status.resources_status, status.phase, status.running, status.minimum), status.scheduling_state
 
 
 class PodGroupController:
@@ -394,10 +373,12 @@ class PodGroupController:
     def _group_changed(self, change: Change[kinds.PodGroup]) -> None:
         own = self._mutations.observe(change)
         old, new = change.old, change.object
-        if own and old is not None and old.spec == new.spec and _core_of(old) == _core_of(new):
-            return
-        if old is None or old.spec != new.spec or _status_of(old) != _status_of(new):
-            self._loop.add_after(change.key, self._gather_seconds)
+        if old is not None and old.spec == new.spec:
+            if _status_of(old) == _status_of(new):
+                return
+            if own and old.status.scheduling_state == new.status.scheduling_state:
+                return
+        self._loop.add_after(change.key, self._gather_seconds)
 
     def _class_changed(self, change: Change[kinds.PriorityClass]) -> None:
         """Enqueue the groups that name a changed class, or fall back to the default one."""
@@ -411,12 +392,12 @@ class PodGroupController:
         group = self._groups.get(key[1], key[0])
         if group is None:
             return
+        nodes: UnstructuredView[str] = UnstructuredView(self._nodes, lambda name: ("", name))
+        claims: UnstructuredView[Key] = UnstructuredView(self._claims, lambda key: key)
+        cluster = RelatedObjects(nodes, claims, self._unstructured_classes)
         try:
-            wanted = desired_status(
-                to_unstructured(group),
-                (unstructured_pod(pod) for pod in self._members.of(key)),
-                self._cluster_objects(),
-            )
+            pods = [unstructured_pod(pod) for pod in self._members.of(key)]
+            wanted = desired_status(to_unstructured(group), pods, cluster)
         except PodResourcesError as error:
             raise RetryLater(str(error)) from error
         wanted |= progress(group, self._members.of(key))
@@ -436,11 +417,6 @@ class PodGroupController:
         status = to_unstructured(group)["status"] if written is None else written.get("status") or {}
         own = {name: status[name] for name in ("phase", "running", "minimum") if name in status}
         return {**own, "resourcesStatus": status.get("resourcesStatus") or {}}
-
-    def _cluster_objects(self) -> RelatedObjects:
-        nodes: UnstructuredView[str] = UnstructuredView(self._nodes, lambda name: ("", name))
-        claims: UnstructuredView[Key] = UnstructuredView(self._claims, lambda key: key)
-        return RelatedObjects(nodes, claims, self._unstructured_classes)
 
 
 async def run(api: Api, watches: InformerFactory, settings: PodGroupStatusSettings, ready: asyncio.Event) -> None:

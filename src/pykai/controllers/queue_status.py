@@ -29,7 +29,7 @@ from pykai.kube.resources import POD_GROUP, QUEUE
 from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, unmetered
 from pykai.objects import kinds, units
 from pykai.objects.kinds import PodGroup
-from pykai.objects.units import ResourceList, sum_resources
+from pykai.objects.units import sum_resources
 from pykai.observe.metrics import Metric, MetricKind, Metrics
 
 Lists = tuple[tuple[tuple[str, str | int | float], ...], ...]
@@ -75,25 +75,27 @@ class GroupTally:
         if before == after:
             return set()
         for entry, by in ((before, -1), (after, 1)):
-            if entry is not None:
-                self._add(*entry, by)
+            if entry is None:
+                continue
+            queue, lists = entry
+            counts = self._counts.setdefault(queue, Counter())
+            counts[lists] += by
+            if not counts[lists]:
+                del counts[lists]
+            if not counts:
+                del self._counts[queue]
         return {entry[0] for entry in (before, after) if entry is not None}
-
-    def _add(self, queue: str, lists: Lists, by: int) -> None:
-        counts = self._counts.setdefault(queue, Counter())
-        counts[lists] += by
-        if not counts[lists]:
-            del counts[lists]
-        if not counts:
-            del self._counts[queue]
 
     def groups(self, queue: str) -> list[Object]:
         """One PodGroup per distinct status, whose sum is the sum over all groups of the queue."""
-        counted = self._counts.get(queue, Counter())
-        return [
-            {"spec": {"queue": queue}, "status": {"resourcesStatus": _times(lists, count)}}
-            for lists, count in counted.items()
-        ]
+        found = []
+        for lists, count in self._counts.get(queue, Counter()).items():
+            sums = {
+                name: {resource: times(amount, count) for resource, amount in each}
+                for name, each in zip(_LISTS, lists, strict=True)
+            }
+            found.append({"spec": {"queue": queue}, "status": {"resourcesStatus": sums}})
+        return found
 
 
 def _entry(group: PodGroup | None) -> tuple[str, Lists] | None:
@@ -103,13 +105,6 @@ def _entry(group: PodGroup | None) -> tuple[str, Lists] | None:
     status = group.status.resources_status
     lists = (status.requested, status.allocated, status.allocated_non_preemptible)
     return group.spec.queue, tuple(tuple(sorted((each or {}).items())) for each in lists)
-
-
-def _times(lists: Lists, count: int) -> Mapping[str, ResourceList]:
-    return {
-        name: {resource: times(amount, count) for resource, amount in each}
-        for name, each in zip(_LISTS, lists, strict=True)
-    }
 
 
 def times(quantity: str | int | float, count: int) -> str:
@@ -237,17 +232,9 @@ UNLIMITED = -1.0
 _MILLI, _MEGA = 1000.0, 1_000_000.0
 
 
-def _quota(queue: kinds.Queue, resource: str, times: float = 1.0, per: float = 1.0) -> float:
-    return _bound(queue, (resource, "quota"), times, per)
-
-
-def _limit(queue: kinds.Queue, resource: str, times: float = 1.0, per: float = 1.0) -> float:
-    return _bound(queue, (resource, "limit"), times, per)
-
-
-def _bound(queue: kinds.Queue, which: tuple[str, str], times: float, per: float) -> float:
+def _bound(queue: kinds.Queue, resource: str, which: str, times: float = 1.0, per: float = 1.0) -> float:
     resources = queue.spec.resources
-    bound: float = getattr(getattr(resources, which[0]), which[1]) if resources else 0.0
+    bound: float = getattr(getattr(resources, resource), which) if resources else 0.0
     return bound if bound == UNLIMITED else bound * times / per
 
 
@@ -255,23 +242,19 @@ def _sum(amounts: Mapping[str, str | int | float] | None, counts: Callable[[str]
     return round(sum(units.amount(text) for name, text in (amounts or {}).items() if counts(name)), 4)
 
 
-def _allocated(queue: kinds.Queue, counts: Callable[[str], bool]) -> float:
-    return _sum(queue.status.allocated, counts)
-
-
 _GPUS, _CPU, _MEMORY = (lambda name: name.endswith("/gpu")), "cpu".__eq__, "memory".__eq__
 
 TABLE: tuple[tuple[str, str, Value], ...] = (
     ("queue_info", "Queues info", lambda queue: 1.0),
-    ("queue_deserved_gpus", "Queue deserved GPUs", lambda queue: _quota(queue, "gpu")),
-    ("queue_quota_cpu_cores", "Queue quota CPU", lambda queue: _quota(queue, "cpu", per=_MILLI)),
-    ("queue_quota_memory_bytes", "Queue quota memory", lambda queue: _quota(queue, "memory", times=_MEGA)),
-    ("queue_allocated_gpus", "Queue allocated GPUs", lambda q: _allocated(q, lambda name: name.endswith("/gpu"))),
-    ("queue_allocated_cpu_cores", "Queue allocated CPUs", lambda q: _allocated(q, lambda name: name == "cpu")),
-    ("queue_allocated_memory_bytes", "Queue allocated memory", lambda q: _allocated(q, lambda name: name == "memory")),
-    ("queue_limit_gpus", "Queue limit of GPUs", lambda queue: _limit(queue, "gpu")),
-    ("queue_limit_cpu_cores", "Queue limit of CPU", lambda queue: _limit(queue, "cpu", per=_MILLI)),
-    ("queue_limit_memory_bytes", "Queue limit of memory", lambda queue: _limit(queue, "memory", times=_MEGA)),
+    ("queue_deserved_gpus", "Queue deserved GPUs", lambda q: _bound(q, "gpu", "quota")),
+    ("queue_quota_cpu_cores", "Queue quota CPU", lambda q: _bound(q, "cpu", "quota", per=_MILLI)),
+    ("queue_quota_memory_bytes", "Queue quota memory", lambda q: _bound(q, "memory", "quota", times=_MEGA)),
+    ("queue_allocated_gpus", "Queue allocated GPUs", lambda q: _sum(q.status.allocated, _GPUS)),
+    ("queue_allocated_cpu_cores", "Queue allocated CPUs", lambda q: _sum(q.status.allocated, _CPU)),
+    ("queue_allocated_memory_bytes", "Queue allocated memory", lambda q: _sum(q.status.allocated, _MEMORY)),
+    ("queue_limit_gpus", "Queue limit of GPUs", lambda q: _bound(q, "gpu", "limit")),
+    ("queue_limit_cpu_cores", "Queue limit of CPU", lambda q: _bound(q, "cpu", "limit", per=_MILLI)),
+    ("queue_limit_memory_bytes", "Queue limit of memory", lambda q: _bound(q, "memory", "limit", times=_MEGA)),
     ("queue_requested_gpus", "Queue requested GPUs", lambda q: _sum(q.status.requested, _GPUS)),
     ("queue_requested_cpu_cores", "Queue requested CPUs", lambda q: _sum(q.status.requested, _CPU)),
     ("queue_requested_memory_bytes", "Queue requested memory", lambda q: _sum(q.status.requested, _MEMORY)),
@@ -322,11 +305,8 @@ class QueueMetrics:
         """Return all series in the text format of Prometheus."""
         self._metrics.reset(*(name for name, _, _ in TABLE))
         for queue in self._queues():
-            labels = self._series(queue)
-            for name, _, value in TABLE:
-                self._metrics.put(name, value(queue), labels)
+            name = queue.metadata.name
+            labels = dict(zip(LABELS, (name, name, queue.spec.display_name), strict=True)) | self._labels.values(queue)
+            for metric, _, value in TABLE:
+                self._metrics.put(metric, value(queue), labels)
         return self._metrics.text()
-
-    def _series(self, queue: kinds.Queue) -> dict[str, str]:
-        name = queue.metadata.name
-        return dict(zip(LABELS, (name, name, queue.spec.display_name), strict=True)) | self._labels.values(queue)

@@ -18,7 +18,6 @@ import structlog
 from msgspec import MsgspecError, Raw, Struct, json
 
 from pykai.config.usage import UsageConfig, window_seconds
-from pykai.kernels.fairshare import Amounts, UsageRecord, normalised_use
 from pykai.kube.clock import wall
 from pykai.kube.workqueue import Pace, ReconcileLoop, RetryLater
 from pykai.objects import units
@@ -39,36 +38,6 @@ def decayed(metric: str, half_life: float | None, now: float) -> str:
     if half_life is None:
         return metric
     return f"(({metric}) * (0.5^(({math.floor(now)} - time()) / {half_life:.6f})))"
-
-
-class FakeSource:
-    """Returns `answer`, or raises it (client type `fake`)."""
-
-    def __init__(self, answer: Mapping[str, Amounts] | Exception | None = None) -> None:
-        self.answer = answer or {}
-
-    async def usage(self, now: float) -> Mapping[str, Amounts]:
-        """See `UsageSource.usage`."""
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-
-class HistorySource:
-    """Usage from records that were appended in order of time (client type `fake-with-history`)."""
-
-    def __init__(self, config: UsageConfig) -> None:
-        self._config = config
-        self._records: list[UsageRecord] = []
-
-    def append(self, record: UsageRecord) -> None:
-        """Append the allocations of the queues from a time on."""
-        self._records.append(record)
-
-    async def usage(self, now: float) -> Mapping[str, Amounts]:
-        """See `UsageSource.usage`."""
-        since = now - window_seconds(self._config.window, now)
-        return normalised_use(self._records, since, now, self._config.half_life)
 
 
 QueueUsage = Mapping[str, tuple[float, float, float]]
@@ -106,6 +75,14 @@ class _PrometheusAnswer(Struct):
     data: _Data | None = None
 
 
+class EmptySource:
+    """No past usage: of the client types `fake` and `fake-with-history` only the simulation keeps records."""
+
+    async def usage(self, now: float) -> QueueUsage:
+        """See `UsageSource.usage`."""
+        return {}
+
+
 class PrometheusSource:
     """Past usage from the metrics of queues and nodes in the Prometheus at `url`."""
 
@@ -124,7 +101,11 @@ class PrometheusSource:
                     queue, used = sample.metric.get(_QUEUE_LABEL, ""), float(sample.value[1])
                     if capacity > 0 and math.isfinite(used):
                         found.setdefault(queue, {})[resource] = used / capacity
-        return {queue: _triple(shares) for queue, shares in found.items() if queue}
+        return {
+            queue: (shares.get("cpu", 0.0), shares.get("memory", 0.0), shares.get("gpu", 0.0))
+            for queue, shares in found.items()
+            if queue
+        }
 
     async def _capacity(self, session: aiohttp.ClientSession, resource: str, now: float) -> float:
         """Return the cluster's capacity over the window; 0 for an empty window."""
@@ -165,16 +146,10 @@ def _decoded(body: bytes | Raw, kind: type[T]) -> T:
         raise UsageError(f"unexpected query result: {error}") from error
 
 
-def _triple(shares: Mapping[str, float]) -> tuple[float, float, float]:
-    return shares.get("cpu", 0.0), shares.get("memory", 0.0), shares.get("gpu", 0.0)
-
-
 def source_of(config: UsageConfig, environ: Mapping[str, str] = os.environ) -> UsageSource:
     """Return the source of a configuration; ValueError if its address is not in the environment."""
-    if config.client_type == "fake":
-        return FakeSource()
-    if config.client_type == "fake-with-history":
-        return HistorySource(config)
+    if config.client_type != "prometheus":
+        return EmptySource()
     url = config.connection or environ.get(config.connection_variable, "")
     if not url:
         raise ValueError(f"usageDBConfig.connectionStringEnvVar: {config.connection_variable} is not set")

@@ -14,15 +14,14 @@ from aiohttp import web
 
 from pykai.config.usage import UsageConfig, Window, WindowType, read_usage_config
 from pykai.controllers.usage import (
-    FakeSource,
-    HistorySource,
+    EmptySource,
     PrometheusSource,
+    QueueUsage,
     UsageError,
     UsageLister,
     source_of,
     use_over_time,
 )
-from pykai.kernels.fairshare import UsageRecord
 from pykai.kube.workqueue import Pace
 from tests.timeouts import TIMEOUT_SECONDS
 from tests.unit.controllers.virtual_time import VirtualTime
@@ -130,30 +129,29 @@ async def test_a_database_that_is_away_is_an_error() -> None:
         await PrometheusSource("http://127.0.0.1:9", CONFIG).usage(1050.0)
 
 
-async def test_records_hold_until_the_next_weigh_less_with_age_and_are_forgotten_after_the_window() -> None:
-    source = HistorySource(replace(CONFIG, window=Window(size=100.0), half_life=10.0))
-    whole = (0.0, 0.0, 8.0)
-    source.append(UsageRecord(800.0, whole, {"old": whole}))
-    source.append(UsageRecord(900.0, whole))
-    source.append(UsageRecord(980.0, whole, {"a": (0.0, 0.0, 8.0)}))
-    source.append(UsageRecord(990.0, whole, {"b": (0.0, 0.0, 4.0)}))
-    usage = await source.usage(1000.0)
-    all_time = 1 - 0.5**10
-    assert usage["a"] == pytest.approx((0.0, 0.0, 0.25 / all_time))
-    assert usage["b"] == pytest.approx((0.0, 0.0, 0.5 * 0.5 / all_time))
-    assert "old" not in usage
-
-
 def test_an_address_may_stand_in_the_environment() -> None:
     config = read_usage_config({"clientType": "prometheus", "connectionStringEnvVar": "DB"}, 0.0)
     assert isinstance(source_of(config, {"DB": "http://db"}), PrometheusSource)
     with pytest.raises(ValueError, match="DB is not set"):
         source_of(config, {})
+    assert isinstance(source_of(replace(config, client_type="fake")), EmptySource)
+
+
+class StubSource:
+    """Returns `answer`, or raises it."""
+
+    def __init__(self, answer: QueueUsage | Exception) -> None:
+        self.answer = answer
+
+    async def usage(self, now: float) -> QueueUsage:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
 
 
 @contextlib.asynccontextmanager
 async def listing(
-    source: FakeSource, time: VirtualTime, **config: Any
+    source: StubSource, time: VirtualTime, **config: Any
 ) -> AsyncIterator[tuple[UsageLister, asyncio.Event]]:
     settings = replace(CONFIG, **config)
     pace = Pace(1, 5.0, settings.fetch_interval, timers=time, jitter=lambda: 1.0)
@@ -166,7 +164,7 @@ async def listing(
 
 
 async def test_the_newest_answer_is_kept_and_fetched_again() -> None:
-    time, source = VirtualTime(), FakeSource({"a": (0.1, 0.2, 0.3)})
+    time, source = VirtualTime(), StubSource({"a": (0.1, 0.2, 0.3)})
     async with listing(source, time) as (lister, ready):
         assert ready.is_set()
         assert lister.current() == {"a": (0.1, 0.2, 0.3)}
@@ -178,7 +176,7 @@ async def test_the_newest_answer_is_kept_and_fetched_again() -> None:
 
 
 async def test_errors_keep_the_old_answer_until_it_is_stale_and_beyond() -> None:
-    time, source = VirtualTime(), FakeSource({"a": (0.1, 0.2, 0.3)})
+    time, source = VirtualTime(), StubSource({"a": (0.1, 0.2, 0.3)})
     async with listing(source, time) as (lister, _):
         source.answer = UsageError("away")
         await time.advance(250)
@@ -191,7 +189,7 @@ async def test_errors_keep_the_old_answer_until_it_is_stale_and_beyond() -> None
 
 
 async def test_the_start_does_not_wait_for_ever() -> None:
-    time, source = VirtualTime(), FakeSource(UsageError("away"))
+    time, source = VirtualTime(), StubSource(UsageError("away"))
     async with listing(source, time, wait_timeout=0.02) as (lister, ready):
         assert not ready.is_set()
         assert lister.current() == {}
