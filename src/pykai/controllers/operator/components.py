@@ -100,14 +100,6 @@ ComponentSpec = (
 HEALTH = 8081
 
 
-def _no_ports(config: Config) -> tuple[PortSpec, ...]:
-    return ()
-
-
-def _no_registration(installation: Installation, parts: WebhookParts) -> list[Object]:
-    return []
-
-
 @dataclass(frozen=True)
 class Component:
     """A component: `title` names it in conditions, `name` names its objects, `command` is the subcommand of `kai`.
@@ -123,13 +115,13 @@ class Component:
     part: Callable[[Config], ComponentSpec]
     arguments: Callable[[Installation], list[str]]
     probe: Callable[[Config], int] = lambda config: HEALTH
-    ports: Callable[[Config], tuple[PortSpec, ...]] = _no_ports
+    ports: Callable[[Config], tuple[PortSpec, ...]] = lambda config: ()
     alone: bool = False
     lease: str = ""
     secret: str = ""
     webhook_port: Callable[[Config], PortSpec] | None = None
     serves: Callable[[Config], bool] = lambda config: True
-    register: Callable[[Installation, WebhookParts], list[Object]] = _no_registration
+    register: Callable[[Installation, WebhookParts], list[Object]] = lambda installation, parts: []
     service_name: Callable[[Config], str] | None = None
 
     def service(self, config: Config) -> str:
@@ -151,10 +143,15 @@ class Component:
             return []
         workload = self.workload(installation)
         ports = self._ports(config)
+        certified: list[Object] = []
+        if self.webhook(config):
+            certified += self.register(installation, parts)
+            if self.name not in installation.facts.provided:
+                certified.append(deployments.certificate(self.secret, installation.facts.certificates[self.name]))
         return [
             deployments.account(self.name, installation),
             *([deployments.service(self.service(config), workload.pod_labels, ports)] if ports else []),
-            *(self._certified(installation, parts) if self.webhook(config) else []),
+            *certified,
             *deployments.lease(self.lease, workload),
             deployment(workload, installation),
             *deployments.budget(workload),
@@ -182,29 +179,9 @@ class Component:
             return self.ports(config)
         return self.webhook_port(config), *self.ports(config)
 
-    def _certified(self, installation: Installation, parts: WebhookParts) -> list[Object]:
-        facts = installation.facts
-        registrations = self.register(installation, parts)
-        if self.name in facts.provided:
-            return registrations
-        return [*registrations, deployments.certificate(self.secret, facts.certificates[self.name])]
 
-
-def _binder_ports(config: Config) -> tuple[PortSpec, ...]:
-    return (PortSpec(config.binder.metrics_port, config.binder.metrics_port, "http-metrics"),)
-
-
-def _queue_ports(config: Config) -> tuple[PortSpec, ...]:
-    return (config.queue_controller.controller_service.metrics,)
-
-
-def _admission_ports(config: Config) -> tuple[PortSpec, ...]:
-    port = config.admission.webhook.metrics_port
-    return (PortSpec(port, port, "http-metrics"),)
-
-
-def _admission_webhook(config: Config) -> PortSpec:
-    return PortSpec(config.admission.webhook.port, config.admission.webhook.target_port, "webhook")
+def _metrics_port(port: int) -> PortSpec:
+    return PortSpec(port, port, "http-metrics")
 
 
 def _register_pods(installation: Installation, parts: WebhookParts) -> list[Object]:
@@ -214,16 +191,14 @@ def _register_pods(installation: Installation, parts: WebhookParts) -> list[Obje
     return parts.pods(replace(at, service=own.service_name), scope(installation), called)
 
 
-def _register_queues(installation: Installation, parts: WebhookParts) -> list[Object]:
-    own = installation.config.queue_controller
-    at = endpoint("queue-controller", own.controller_service.webhook.port, installation)
-    return parts.queues(at, own.webhooks.webhook_configuration_name_prefix)
-
-
-def _register_pod_groups(installation: Installation, parts: WebhookParts) -> list[Object]:
-    own = installation.config.pod_group_controller
-    at = endpoint("podgroup-controller", own.controller_service.webhook.port, installation)
-    return parts.pod_groups(at, own.webhooks.webhook_configuration_name_prefix)
+def _register(
+    service: str,
+    own: QueueControllerSpec | PodGroupControllerSpec,
+    installation: Installation,
+    configurations: Callable[[Endpoint, str], list[Object]],
+) -> list[Object]:
+    at = endpoint(service, own.controller_service.webhook.port, installation)
+    return configurations(at, own.webhooks.webhook_configuration_name_prefix)
 
 
 COMPONENTS: Final = (
@@ -242,7 +217,7 @@ COMPONENTS: Final = (
         lambda config: config.binder,
         flags.binder,
         probe=lambda config: config.binder.probe_port,
-        ports=_binder_ports,
+        ports=lambda config: (_metrics_port(config.binder.metrics_port),),
         alone=True,
         lease=names.BINDER_LEASE,
     ),
@@ -253,12 +228,14 @@ COMPONENTS: Final = (
         lambda config: config.queue_controller,
         flags.queue_controller,
         probe=lambda config: config.queue_controller.controller_service.metrics.target_port,
-        ports=_queue_ports,
+        ports=lambda config: (config.queue_controller.controller_service.metrics,),
         lease=names.QUEUE_CONTROLLER_LEASE,
         webhook_port=lambda config: config.queue_controller.controller_service.webhook,
         secret="queue-webhook-tls-secret",
         serves=lambda config: config.queue_controller.webhooks.enable_validation,
-        register=_register_queues,
+        register=lambda installation, parts: _register(
+            "queue-controller", installation.config.queue_controller, installation, parts.queues
+        ),
     ),
     Component(
         "PodGroupController",
@@ -270,7 +247,9 @@ COMPONENTS: Final = (
         webhook_port=lambda config: config.pod_group_controller.controller_service.webhook,
         secret="podgroup-webhook-tls-secret",
         serves=lambda config: config.pod_group_controller.webhooks.enable_validation,
-        register=_register_pod_groups,
+        register=lambda installation, parts: _register(
+            "podgroup-controller", installation.config.pod_group_controller, installation, parts.pod_groups
+        ),
     ),
     Component(
         "NodeScaleAdjuster",
@@ -288,8 +267,10 @@ COMPONENTS: Final = (
         lambda config: config.admission,
         flags.admission,
         probe=lambda config: config.admission.webhook.probe_port,
-        ports=_admission_ports,
-        webhook_port=_admission_webhook,
+        ports=lambda config: (_metrics_port(config.admission.webhook.metrics_port),),
+        webhook_port=lambda config: PortSpec(
+            config.admission.webhook.port, config.admission.webhook.target_port, "webhook"
+        ),
         secret="kai-admission-webhook-tls-secret",
         service_name=lambda config: config.admission.service_name,
         register=_register_pods,

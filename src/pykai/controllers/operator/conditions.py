@@ -50,7 +50,9 @@ def of_standing(standing: Standing) -> list[tuple[str, bool, str, str]]:
             "\n".join(standing.not_deployed) or "Resources deployed",
         ),
         (AVAILABLE, available, reason, message),
-        _fulfilled(standing.missing),
+        (FULFILLED, False, "dependencies_missing", "".join(f"\n{line}" for line in standing.missing))
+        if standing.missing
+        else (FULFILLED, True, "dependencies_fulfilled", "Dependencies are fulfilled"),
         (READY, available, "ready", "System is ready")
         if available
         else (READY, False, "not_ready", "System not ready"),
@@ -83,12 +85,6 @@ def _availability(standing: Standing) -> tuple[bool, str, str]:
     return True, "prometheus_connected", "External Prometheus connectivity verified"
 
 
-def _fulfilled(missing: Sequence[str]) -> tuple[str, bool, str, str]:
-    if missing:
-        return FULFILLED, False, "dependencies_missing", "".join(f"\n{line}" for line in missing)
-    return FULFILLED, True, "dependencies_fulfilled", "Dependencies are fulfilled"
-
-
 @dataclass(frozen=True)
 class ObservedAt:
     """The observed generation, and the time in seconds since 1970."""
@@ -104,21 +100,17 @@ def merged(
     before = {condition["type"]: condition for condition in present}
     after = dict(before)
     for kind, holds, reason, message in rows:
-        after[kind] = _condition(before.get(kind), (kind, "True" if holds else "False", reason, message), moment)
+        old, status = before.get(kind), "True" if holds else "False"
+        since = old["lastTransitionTime"] if old is not None and old["status"] == status else rfc3339(moment.now)
+        after[kind] = {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "observedGeneration": moment.generation,
+            "lastTransitionTime": since,
+        }
     return list(after.values()) if after != before else None
-
-
-def _condition(old: Condition | None, row: tuple[str, str, str, str], moment: ObservedAt) -> Condition:
-    kind, status, reason, message = row
-    since = old["lastTransitionTime"] if old is not None and old["status"] == status else rfc3339(moment.now)
-    return {
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "observedGeneration": moment.generation,
-        "lastTransitionTime": since,
-    }
 
 
 @dataclass(frozen=True)
@@ -133,7 +125,7 @@ def not_deployed(operands: Mapping[str, Sequence[Object]], presence: Presence) -
     """Return a line for every operand of which an object is absent or could not be updated."""
     lines = []
     for title, objects in operands.items():
-        keys = [_key(each) for each in objects]
+        keys = [key_of(each) for each in objects]
         reasons = [presence.failures[key] for key in keys if key in presence.failures]
         if reasons:
             lines.append(f"{title}: not deployed: {'; '.join(reasons)}")
@@ -148,13 +140,14 @@ def not_available(operands: Mapping[str, Sequence[Object]], presence: Presence) 
     for title, objects in operands.items():
         for each in objects:
             check = _CHECKS.get(each["kind"])
-            live = presence.live.get(_key(each))
+            live = presence.live.get(key_of(each))
             if check is not None and (live is None or not check(live)):
                 lines.append(f"{title}: {each['kind']} [{each['metadata']['name']}] is not available")
     return lines
 
 
-def _key(item: Object) -> tuple[str, str]:
+def key_of(item: Object) -> tuple[str, str]:
+    """Kind and name."""
     return item["kind"], item["metadata"]["name"]
 
 

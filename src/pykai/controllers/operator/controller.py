@@ -18,7 +18,7 @@ import structlog
 
 from pykai.config.fields import FieldError
 from pykai.controllers.operator import conditions
-from pykai.controllers.operator.components import COMPONENTS, Component, WebhookParts
+from pykai.controllers.operator.components import COMPONENTS, WebhookParts
 from pykai.controllers.operator.conditions import ObservedAt, Presence, Standing
 from pykai.controllers.operator.desired import Programs, Wanted, accepted, desired
 from pykai.controllers.operator.installation import Facts, Installation, OperatorEnvironment, SecretData, read_config
@@ -54,21 +54,16 @@ class Certificates:
             if live is not None and not ours(live):
                 found[row.name] = live.get("data") or {}
                 provided.add(row.name)
-            else:
-                found[row.name] = await self._issue(row, config, live)
+                continue
+            present, service = self._issued.get(row.name), row.service(config)
+            if (
+                live is not None
+                and (live["metadata"].get("labels") or {}).get(names.MANAGED_BY_LABEL) == names.OPERATOR
+            ):
+                present = live.get("data") or present
+            self._issued[row.name] = await asyncio.to_thread(self._parts.issue, service, config.namespace, present)
+            found[row.name] = self._issued[row.name]
         return found, frozenset(provided)
-
-    async def _issue(self, row: Component, config: Config, live: Object | None) -> SecretData:
-        present, service = _data(live) or self._issued.get(row.name), row.service(config)
-        self._issued[row.name] = await asyncio.to_thread(self._parts.issue, service, config.namespace, present)
-        return self._issued[row.name]
-
-
-def _data(live: Object | None) -> SecretData | None:
-    """Return the data of a Secret of ours; None for a Secret that another operator created."""
-    if live is None or (live["metadata"].get("labels") or {}).get(names.MANAGED_BY_LABEL) != names.OPERATOR:
-        return None
-    return live.get("data")
 
 
 async def adopt_own_lease(api: Api, namespace: str) -> None:
@@ -173,7 +168,8 @@ class OperatorController:
             await adopt_own_lease(self._api, self._settings.environment.namespace)
             return None
         if key == _OTHER_CONFIGS:
-            await self._reject_others()
+            for other in self._seen.other_configs():
+                await self._write_conditions(CONFIG, dict(other), conditions.ignored(_ONLY_ONE))
             return None
         found = self._seen.config()
         if found is None:
@@ -185,17 +181,15 @@ class OperatorController:
         config = dict(found)
         shards = self._seen.shards()
         try:
-            wanted = await self._wanted(config, shards)
+            installation = await self._installation(config)
+            specs = {name: shard.get("spec") or {} for name, shard in shards.items()}
+            made = desired(installation, specs, self._settings.parts, _owner(config))
+            wanted = accepted(made, self._settings.programs)
         except FieldError as error:
             await self._report(CONFIG, config, Standing([str(error)], [str(error)]))
             return None
         await self._report_reconciling(config)
         return await self._reconcile_objects(config, shards, wanted)
-
-    async def _wanted(self, config: Object, shards: Mapping[str, Object]) -> Wanted:
-        installation = await self._installation(config)
-        specs = {name: shard.get("spec") or {} for name, shard in shards.items()}
-        return accepted(desired(installation, specs, self._settings.parts, _owner(config)), self._settings.programs)
 
     async def _installation(self, config: Object) -> Installation:
         read = read_config(config.get("spec") or {})
@@ -221,7 +215,12 @@ class OperatorController:
     async def _reconcile_objects(self, config: Object, shards: Mapping[str, Object], wanted: Wanted) -> float:
         failures = await self._writer.write(wanted)
         presence = Presence(self._writer.present(), failures)
-        standing = self._standing(wanted, presence)
+        standing = Standing(
+            conditions.not_deployed(wanted.operands, presence),
+            conditions.not_available(wanted.operands, presence),
+            wanted.missing,
+            self._probe.outcome,
+        )
         becomes_ready = not standing.not_available and not conditions.holds(config, conditions.READY)
         unreachable = await self._unreachable(config) if becomes_ready else []
         await self._report(CONFIG, config, replace(standing, not_available=[*standing.not_available, *unreachable]))
@@ -241,19 +240,6 @@ class OperatorController:
                 if _NOT_CALLED in error.message:
                     lines.append(f"{ref.resource.plural}: {error.message}")
         return lines
-
-    def _standing(self, wanted: Wanted, presence: Presence) -> Standing:
-        return Standing(
-            conditions.not_deployed(wanted.operands, presence),
-            conditions.not_available(wanted.operands, presence),
-            wanted.missing,
-            self._probe.outcome,
-        )
-
-    async def _reject_others(self) -> None:
-        """Report in the status of Configs with other names that they have no effect."""
-        for config in self._seen.other_configs():
-            await self._write_conditions(CONFIG, dict(config), conditions.ignored(_ONLY_ONE))
 
     async def _report_reconciling(self, config: Object) -> None:
         """Set the condition Reconciling once per generation."""

@@ -26,15 +26,13 @@ def affinity(installation: Installation, own: Object, labels: dict[str, str]) ->
     general = installation.config.shared.affinity
     merged = {part: own.get(part) or general.get(part) for part in _PARTS}
     if not merged["podAntiAffinity"]:
-        merged["podAntiAffinity"] = _apart(labels, installation.config.shared.require_default_pod_anti_affinity_term)
+        term = {"labelSelector": {"matchLabels": labels}, "topologyKey": names.HOSTNAME_LABEL}
+        preferred = [{"weight": _WEIGHT, "podAffinityTerm": term}]
+        apart: Object = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
+        if installation.config.shared.require_default_pod_anti_affinity_term:
+            apart["requiredDuringSchedulingIgnoredDuringExecution"] = [term]
+        merged["podAntiAffinity"] = apart
     return {part: value for part, value in merged.items() if value}
-
-
-def _apart(labels: dict[str, str], required: bool) -> Object:
-    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": names.HOSTNAME_LABEL}
-    preferred = [{"weight": _WEIGHT, "podAffinityTerm": term}]
-    apart: Object = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
-    return {**apart, "requiredDuringSchedulingIgnoredDuringExecution": [term]} if required else apart
 
 
 def container_security(installation: Installation) -> Object:
@@ -110,7 +108,24 @@ class DeploymentParts:
 
 
 def deployment(workload: DeploymentParts, installation: Installation) -> Object:
-    """Return the Deployment object."""
+    """Return the Deployment object.
+
+    A rolling update surges by one pod, with one unavailable if there are several. It is stated in full, because a
+    change of the strategy removes only fields that we own.
+    """
+    shared = installation.config.shared
+    rolling = {"maxSurge": 1, "maxUnavailable": 1 if workload.replicas > 1 else 0}
+    spec = {
+        "serviceAccountName": workload.account or workload.name,
+        "containers": [container(workload, installation)],
+        "affinity": affinity(installation, workload.service.affinity, workload.pod_labels),
+        "nodeSelector": shared.node_selector,
+        "tolerations": shared.tolerations,
+        "priorityClassName": shared.priority_class_name,
+        "imagePullSecrets": pull_secrets(installation),
+        "volumes": _volumes(workload),
+    }
+    metadata = {"labels": workload.pod_labels, "annotations": dict(workload.annotations)}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -118,18 +133,10 @@ def deployment(workload: DeploymentParts, installation: Installation) -> Object:
         "spec": {
             "replicas": workload.replicas,
             "selector": {"matchLabels": workload.pod_labels},
-            "strategy": {"type": "Recreate"} if workload.alone else _rolling(workload.replicas),
-            "template": _template(workload, installation),
+            "strategy": {"type": "Recreate"} if workload.alone else {"type": "RollingUpdate", "rollingUpdate": rolling},
+            "template": {"metadata": _present(metadata), "spec": _present(spec)},
         },
     }
-
-
-def _rolling(replicas: int) -> Object:
-    """Surge by one pod, with one unavailable if there are several.
-
-    Stated in full, because a change of the strategy removes only fields that we own.
-    """
-    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1 if replicas > 1 else 0}}
 
 
 def pull_secrets(installation: Installation) -> list[Object]:
@@ -157,22 +164,6 @@ def container(workload: DeploymentParts, installation: Installation) -> Object:
         **_probes(workload.probe_port),
     }
     return _present(parts)
-
-
-def _template(workload: DeploymentParts, installation: Installation) -> Object:
-    shared = installation.config.shared
-    spec = {
-        "serviceAccountName": workload.account or workload.name,
-        "containers": [container(workload, installation)],
-        "affinity": affinity(installation, workload.service.affinity, workload.pod_labels),
-        "nodeSelector": shared.node_selector,
-        "tolerations": shared.tolerations,
-        "priorityClassName": shared.priority_class_name,
-        "imagePullSecrets": pull_secrets(installation),
-        "volumes": _volumes(workload),
-    }
-    metadata = {"labels": workload.pod_labels, "annotations": dict(workload.annotations)}
-    return {"metadata": _present(metadata), "spec": _present(spec)}
 
 
 def _probes(port: int) -> Object:

@@ -41,17 +41,13 @@ _CONFINED = {
 
 def numa_exporter_objects(shards: Sequence[Shard], installation: Installation) -> list[Object]:
     """Return the objects of the NUMA exporter; none if nothing needs it."""
-    if not _numa_exporter_enabled(shards, installation):
+    enabled = installation.config.numa_placement_exporter.service.enabled
+    if enabled is None:
+        tables = (plugins(shard.spec) for shard in shards)
+        enabled = any(NUMA_PLUGIN in table and table[NUMA_PLUGIN].enabled for table in tables)
+    if not enabled:
         return []
     return [deployments.account(NUMA_EXPORTER, installation), _daemon_set(installation)]
-
-
-def _numa_exporter_enabled(shards: Sequence[Shard], installation: Installation) -> bool:
-    asked = installation.config.numa_placement_exporter.service.enabled
-    if asked is not None:
-        return asked
-    tables = (plugins(shard.spec) for shard in shards)
-    return any(NUMA_PLUGIN in table and table[NUMA_PLUGIN].enabled for table in tables)
 
 
 def _daemon_set(installation: Installation) -> Object:
@@ -133,11 +129,15 @@ def desired(installation: Installation, specs: Mapping[str, Object], parts: Webh
     enabled = config.scheduler.service.enabled is not False
     operands[SCHEDULERS] = [deployments.account(SCHEDULER_ACCOUNT, installation)] if enabled else []
     operands[NUMA_EXPORTER_TITLE] = numa_exporter_objects(shards, installation)
-    made = _shard_objects(installation, shards, refused)
-    stamp = _Stamp(config.namespace, owner)
+    made: dict[str, list[Object]] = {}
+    for shard in shards:
+        try:
+            made[shard.name] = shard_objects(shard, installation)
+        except FieldError as error:
+            refused[shard.name] = str(error)
     return Wanted(
-        {title: [stamp.on(each) for each in objects] for title, objects in operands.items()},
-        {name: [stamp.on(each) for each in objects] for name, objects in made.items()},
+        {title: [_stamped(each, config.namespace, owner) for each in items] for title, items in operands.items()},
+        {name: [_stamped(each, config.namespace, owner) for each in items] for name, items in made.items()},
         _missing(installation),
         refused,
     )
@@ -159,19 +159,6 @@ def _read(specs: Mapping[str, Object]) -> tuple[list[Shard], dict[str, str]]:
     return list(shards.values()), refused
 
 
-def _shard_objects(
-    installation: Installation, shards: Sequence[Shard], refused: dict[str, str]
-) -> dict[str, list[Object]]:
-    """Return the objects of each shard; an invalid shard is added to `refused` and does not affect the others."""
-    made: dict[str, list[Object]] = {}
-    for shard in shards:
-        try:
-            made[shard.name] = shard_objects(shard, installation)
-        except FieldError as error:
-            refused[shard.name] = str(error)
-    return made
-
-
 def _missing(installation: Installation) -> list[str]:
     config, lines = installation.config, prometheus.missing_prometheus(installation)
     if installation.facts.fractions and sharing_mode(config) == names.NVFRACTIONS:
@@ -184,17 +171,12 @@ def _missing(installation: Installation) -> list[str]:
     return lines + [f"{title} is missing vertical pod autoscaler" for title in asked]
 
 
-@dataclass(frozen=True)
-class _Stamp:
-    namespace: str
-    owner: Object
-
-    def on(self, item: Object) -> Object:
-        """Return the object with our label and owner."""
-        metadata = item["metadata"]
-        labels = {**(metadata.get("labels") or {}), names.MANAGED_BY_LABEL: names.OPERATOR}
-        where = {} if item["kind"] in _CLUSTER_WIDE else {"namespace": self.namespace}
-        return {**item, "metadata": {**metadata, **where, "labels": labels, "ownerReferences": [self.owner]}}
+def _stamped(item: Object, namespace: str, owner: Object) -> Object:
+    """Return the object with our label and owner."""
+    metadata = item["metadata"]
+    labels = {**(metadata.get("labels") or {}), names.MANAGED_BY_LABEL: names.OPERATOR}
+    where = {} if item["kind"] in _CLUSTER_WIDE else {"namespace": namespace}
+    return {**item, "metadata": {**metadata, **where, "labels": labels, "ownerReferences": [owner]}}
 
 
 def _accepts(*_: object) -> Sequence[str]:

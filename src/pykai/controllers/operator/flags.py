@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec.structs import asdict
 
 from pykai.controllers.operator.deployments import container_security
 from pykai.controllers.operator.installation import Facts, Installation, image_reference
@@ -32,15 +34,11 @@ UNKNOWN = PolicyRow(True, 0, {})
 
 def changed(usual: Mapping[str, PolicyRow], changes: Mapping[str, Override]) -> dict[str, PolicyRow]:
     """Return the table with the overrides applied."""
-    return {**usual, **{name: _row(usual.get(name, UNKNOWN), change) for name, change in changes.items()}}
-
-
-def _row(row: PolicyRow, change: Override) -> PolicyRow:
-    return PolicyRow(
-        row.enabled if change.enabled is None else change.enabled,
-        row.priority if change.priority is None else change.priority,
-        row.arguments if change.arguments is None else change.arguments,
-    )
+    rows = dict(usual)
+    for name, change in changes.items():
+        given = {field: value for field, value in asdict(change).items() if value is not None}
+        rows[name] = replace(usual.get(name, UNKNOWN), **given)
+    return rows
 
 
 def in_order(rows: Mapping[str, PolicyRow]) -> list[tuple[str, PolicyRow]]:

@@ -133,7 +133,9 @@ _AS_WRITTEN = ("usageDBConfig", "scenarioSearchBudgets")
 
 def read_config(spec: Object) -> Config:
     """Return a Config's spec with all defaults; FieldError names the wrong field."""
-    config = converted(with_defaults(_with_global_autoscaler(spec), CONFIG.spec), Config, "spec")
+    if autoscaler := (spec.get("global") or {}).get("vpa"):
+        spec = {**spec, **{name: {"vpa": autoscaler, **(spec.get(name) or {})} for name in _WITH_AUTOSCALER}}
+    config = converted(with_defaults(spec, CONFIG.spec), Config, "spec")
     name = config.shared.scheduler_name
     if not is_subdomain(name):
         raise FieldError("spec.global.schedulerName", f"{name!r} cannot be part of names")
@@ -144,14 +146,6 @@ def read_config(spec: Object) -> Config:
     if config.shared.fips_only:
         raise FieldError("spec.global.fipsOnly", "there are no images with FIPS cryptography only")
     return config
-
-
-def _with_global_autoscaler(spec: Object) -> Object:
-    autoscaler = (spec.get("global") or {}).get("vpa")
-    if not autoscaler:
-        return spec
-    parts = {name: {"vpa": autoscaler, **(spec.get(name) or {})} for name in _WITH_AUTOSCALER}
-    return {**spec, **parts}
 
 
 class Shard(Struct, frozen=True):
@@ -197,8 +191,15 @@ log = structlog.get_logger("upgrade")
 
 async def topologies(api: Api) -> list[str]:
     """Copy Kueue's Topologies that have no Topology of the same name here; return the names of the copies."""
+    try:
+        definition = await api.get(CRD.ref(KUEUE.qualified), Object)
+    except NotFound:  # Kueue is not installed
+        return []
+    versions = definition["spec"]["versions"]
+    version = next((each["name"] for each in versions if each.get("storage")), KUEUE.version)
+    stored = Resource(KUEUE.group, version, KUEUE.plural, KUEUE.kind, False)
     copied = []
-    for found in await _kueue_topologies(api):
+    for found in (await api.list(stored, Object)).items:
         name = found["metadata"]["name"]
         levels = [{"nodeLabel": level["nodeLabel"]} for level in (found.get("spec") or {}).get("levels") or ()]
         metadata = {"name": name, "annotations": {MIGRATED_FROM: KUEUE.group}}
@@ -209,15 +210,3 @@ async def topologies(api: Api) -> list[str]:
         copied.append(name)
         log.info("topology copied", name=name, levels=len(levels))
     return copied
-
-
-async def _kueue_topologies(api: Api) -> list[Object]:
-    """Return Kueue's Topologies in the version the cluster stores; none if Kueue is not installed."""
-    try:
-        definition = await api.get(CRD.ref(KUEUE.qualified), Object)
-    except NotFound:
-        return []
-    versions = definition["spec"]["versions"]
-    version = next((each["name"] for each in versions if each.get("storage")), KUEUE.version)
-    stored = Resource(KUEUE.group, version, KUEUE.plural, KUEUE.kind, False)
-    return list((await api.list(stored, Object)).items)

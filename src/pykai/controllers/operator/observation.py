@@ -190,16 +190,14 @@ class Observation:
 
     def leaders(self) -> Mapping[str, Leader]:
         """Return the holder of each lease, if it is a reachable scheduler pod."""
-        found = {key[1]: self._leader(lease) for key, lease in self._own[LEASE].items()}
-        return {name: leader for name, leader in found.items() if leader is not None}
-
-    def _leader(self, lease: Object) -> Leader | None:
-        pod = self._pods.get(_holder(lease), self._namespace)
-        if pod is None or pod["metadata"].get("deletionTimestamp"):
-            return None
-        address = (pod.get("status") or {}).get("podIP") or ""
-        node = (pod.get("spec") or {}).get("nodeName") or ""
-        return Leader(pod["metadata"]["name"], address, node) if address else None
+        found: dict[str, Leader] = {}
+        for (_, name), lease in self._own[LEASE].items():
+            pod = self._pods.get(_holder(lease), self._namespace)
+            if pod is None or pod["metadata"].get("deletionTimestamp"):
+                continue
+            if address := (pod.get("status") or {}).get("podIP"):
+                found[name] = Leader(pod["metadata"]["name"], address, (pod.get("spec") or {}).get("nodeName") or "")
+        return found
 
     def _all(self) -> list[SharedInformer[Object]]:
         asked, cluster = (self._configs, self._shards), (self._fake_nodes, self._policies, self._definitions)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from pykai.controllers.operator import deployments
@@ -53,7 +54,9 @@ class PrometheusProbe:
                 if target == self._target and outcome != self.outcome:
                     self.outcome = outcome
                     self._changed()
-            await self._rest(target[1].interval if target else None)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(target[1].interval if target else None):
+                    await self._aimed.wait()
 
     async def _probe(self, url: str, how: HealthProbe) -> str:
         """Return the error after all attempts; empty if one succeeded."""
@@ -64,13 +67,6 @@ class PrometheusProbe:
                 break
             await asyncio.sleep(BACKOFF.after(attempt))
         return outcome
-
-    async def _rest(self, seconds: float | None) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._aimed.wait()
-        except TimeoutError:
-            pass
 
 
 PROMETHEUS_TITLE: Final = "KAI-prometheus"

@@ -8,7 +8,6 @@ the lease. Settings that the scheduler would reject at startup are rejected here
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Final
 
 from msgspec import yaml
@@ -111,12 +110,18 @@ _SPREADING = ("gpuspread",)
 def plugins(spec: ShardSpec) -> dict[str, PolicyRow]:
     """Return the settings of every plugin of the shard."""
     packs = spec.placement_strategy.gpu != SPREAD
-    off = (
-        "imagelocality",
-        *(_SPREADING if packs else _PACKING),
-        *(() if _budgets_count(spec) else ("disruptionbudgets",)),
-    )
-    arguments = _plugin_arguments(spec)
+    budgets = spec.disruption_budgets not in ("", "ignore")
+    off = ("imagelocality", *(_SPREADING if packs else _PACKING), *(() if budgets else ("disruptionbudgets",)))
+    waits = {
+        "defaultPreemptMinRuntime": spec.min_runtime.preempt_min_runtime,
+        "defaultReclaimMinRuntime": spec.min_runtime.reclaim_min_runtime,
+    }
+    arguments: dict[str, dict[str, str]] = {
+        "proportion": {} if spec.k_value is None else {"kValue": f"{spec.k_value:.15g}"},
+        "minruntime": {name: value for name, value in waits.items() if value},
+        "disruptionbudgets": {"mode": spec.disruption_budgets} if budgets else {},
+        "nodeplacement": {"cpu": spec.placement_strategy.cpu, "gpu": spec.placement_strategy.gpu},
+    }
     usual = {name: PolicyRow(name not in off, priority, arguments.get(name, {})) for name, priority in PLUGINS.items()}
     return changed(usual, spec.plugins)
 
@@ -131,14 +136,14 @@ def actions(spec: ShardSpec) -> dict[str, PolicyRow]:
 def scheduler_config(shard: Shard, installation: Installation) -> Object:
     """Return the scheduler's configuration; FieldError names the invalid field of the shard."""
     spec = shard.spec
-    rows = [_plugin_entry(name, row) for name, row in in_order(plugins(spec))]
+    rows = [
+        {"name": name, **({"arguments": dict(row.arguments)} if row.arguments else {})}
+        for name, row in in_order(plugins(spec))
+    ]
     names = [name for name, _ in in_order(actions(spec))]
     if not names:
         raise FieldError("spec.actions", "all actions are switched off: the scheduler would do nothing")
-    made: Object = {
-        "actions": ", ".join(names),
-        "tiers": [{"plugins": rows}],
-    }
+    made: Object = {"actions": ", ".join(names), "tiers": [{"plugins": rows}]}
     parts = {
         "queueDepthPerAction": dict(spec.queue_depth_per_action),
         "usageDBConfig": usage_database(spec, installation),
@@ -177,27 +182,6 @@ def usage_database(spec: ShardSpec, installation: Installation) -> Object | None
     )
 
 
-def _budgets_count(spec: ShardSpec) -> bool:
-    return spec.disruption_budgets not in ("", "ignore")
-
-
-def _plugin_arguments(spec: ShardSpec) -> Mapping[str, dict[str, str]]:
-    waits = {
-        "defaultPreemptMinRuntime": spec.min_runtime.preempt_min_runtime,
-        "defaultReclaimMinRuntime": spec.min_runtime.reclaim_min_runtime,
-    }
-    return {
-        "proportion": {} if spec.k_value is None else {"kValue": f"{spec.k_value:.15g}"},
-        "minruntime": {name: value for name, value in waits.items() if value},
-        "disruptionbudgets": {"mode": spec.disruption_budgets} if _budgets_count(spec) else {},
-        "nodeplacement": {"cpu": spec.placement_strategy.cpu, "gpu": spec.placement_strategy.gpu},
-    }
-
-
-def _plugin_entry(name: str, row: PolicyRow) -> Object:
-    return {"name": name, "arguments": dict(row.arguments)} if row.arguments else {"name": name}
-
-
 SCHEDULER_ACCOUNT: Final = "scheduler"
 SCHEDULER_TITLE: Final = "Scheduler"
 METRICS: Final = "http-metrics"
@@ -211,8 +195,9 @@ def shard_objects(shard: Shard, installation: Installation) -> list[Object]:
         return []
     text = scheduler_config_text(shard, installation)
     workload = _workload(shard, installation, text)
+    metadata = {"name": workload.name, "labels": workload.pod_labels}
     return [
-        _config_map(workload, text),
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {FILE: text}},
         *_metrics(workload, shard, installation),
         *deployments.lease(lease_of(shard, config.shared.scheduler_name), workload),
         deployment(workload, installation),
@@ -277,11 +262,6 @@ def _scheduler_flags(shard: Shard, installation: Installation) -> list[str]:
         "log-json": True if config.shared.json_log else None,
     }
     return flags(generated) + flags(dict(sorted(shard.spec.args.items())))
-
-
-def _config_map(workload: DeploymentParts, text: str) -> Object:
-    metadata = {"name": workload.name, "labels": workload.pod_labels}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {FILE: text}}
 
 
 def _metrics(workload: DeploymentParts, shard: Shard, installation: Installation) -> list[Object]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 
 from pykai.controllers.operator.components import WebhookParts
-from pykai.controllers.operator.conditions import rolled_out
+from pykai.controllers.operator.conditions import key_of, rolled_out
 from pykai.controllers.operator.desired import Wanted
 from pykai.controllers.operator.observation import BY_KIND, MADE, WEBHOOKS, Key, Observation, ours
 from pykai.kube.api import Api, Deletion, Object, Patch, Propagation, Ref, Resource
@@ -191,8 +191,3 @@ class ObjectWriter:
 
 def _shard_of(item: Object) -> str:
     return str((item["metadata"].get("labels") or {}).get(names.SHARD_LABEL, ""))
-
-
-def key_of(item: Object) -> Key:
-    """Kind and name."""
-    return item["kind"], item["metadata"]["name"]
