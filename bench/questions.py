@@ -21,8 +21,9 @@ from typing import Any
 import click
 from aiohttp import ClientSession, CookieJar
 
+from pykai.dashboard.access import LoopbackGate
 from pykai.dashboard.board import Board, DecidedMoment, Title
-from pykai.dashboard.server import ByHand, Dashboard, serving
+from pykai.dashboard.server import Dashboard, serving
 from pykai.explain.remedies import expected_start, remedies
 from pykai.explain.source import Decided, from_file
 from pykai.explain.why import explain
@@ -133,7 +134,7 @@ async def pages(state: Decided) -> list[tuple[str, float, int, int]]:
     found = []
     async with (
         serving(
-            Dashboard(Board(Title("snapshot", "bench"), DecidedMoment(state, 1)), ByHand("s")), "127.0.0.1", 0
+            Dashboard(Board(Title("snapshot", "bench"), DecidedMoment(state, 1)), LoopbackGate("s")), "127.0.0.1", 0
         ) as port,
         ClientSession(auto_decompress=False, cookie_jar=CookieJar(unsafe=True)) as browser,
     ):

@@ -17,10 +17,10 @@ from pykai.cli.local_cluster import LocalProduct
 from pykai.cli.overview import following
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.controllers.queue_status import QueueMetrics
-from pykai.dashboard.access import Reviews, Sessions
+from pykai.dashboard.access import Gate, LoopbackGate, Reviews, Sessions, SignInGate
 from pykai.dashboard.board import Title
 from pykai.dashboard.live import LiveBoard
-from pykai.dashboard.server import ByHand, Dashboard, Gate, SignedIn, serving
+from pykai.dashboard.server import Dashboard, serving
 from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object
@@ -122,7 +122,7 @@ async def test_in_a_browser(cluster: HttpApi, browser: Browser) -> None:
 
 
 async def every_page_and_updates_within_two_seconds(cluster: HttpApi, browser: Browser) -> None:
-    async with served(cluster, ByHand("s")) as address:
+    async with served(cluster, LoopbackGate("s")) as address:
         shown = await figures(cluster)
 
         def scenario(on_loop: Callable[[Awaitable[Any]], Any]) -> None:
@@ -231,7 +231,7 @@ async def token_of(api: HttpApi, team: str) -> str:
 
 
 async def who_may_list_one_namespace_sees_no_name_of_another(cluster: HttpApi, browser: Browser) -> None:
-    gate = SignedIn(Reviews(cluster, time.monotonic), Sessions(time.monotonic))
+    gate = SignInGate(Reviews(cluster, time.monotonic), Sessions(time.monotonic))
     token = await token_of(cluster, "blue")
     async with served(cluster, gate) as address:
 

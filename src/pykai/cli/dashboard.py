@@ -14,10 +14,10 @@ import click
 from pykai.cli.component import reported_errors
 from pykai.cli.overview import READING, board_of, following
 from pykai.cli.state import StateSource, cluster_options, source_of
-from pykai.dashboard.access import Reviews, Sessions
+from pykai.dashboard.access import Gate, LoopbackGate, Reviews, Sessions, SignInGate
 from pykai.dashboard.board import Board, Title
 from pykai.dashboard.live import LiveBoard
-from pykai.dashboard.server import ByHand, Dashboard, Gate, SignedIn, serving
+from pykai.dashboard.server import Dashboard, serving
 from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi
 from pykai.kube.clock import steady
@@ -73,7 +73,7 @@ def dashboard(
 
 async def serve_by_hand(board: Board, port: int, beside: Awaitable[None] | None = None) -> None:
     """Serve on loopback until a signal, or until `beside` ends."""
-    gate = ByHand()
+    gate = LoopbackGate()
     async with serving(Dashboard(board, gate), LOOPBACK, port) as bound_port:
         click.echo(f"http://{LOOPBACK}:{bound_port}/?token={gate.secret}")
         await _run_until_signal(beside)
@@ -94,7 +94,7 @@ async def _serve_cluster(source: StateSource, address: str, tls: ssl.SSLContext 
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(HttpApi(access, READING))
         board = LiveBoard(Title("live", access.server), api, await following(api, source.shard))
-        gate: Gate = SignedIn(Reviews(api, steady), Sessions(steady), tls is not None)
+        gate: Gate = SignInGate(Reviews(api, steady), Sessions(steady), tls is not None)
         bound_port = await stack.enter_async_context(serving(Dashboard(board, gate), listen[0] or "", listen[1], tls))
         click.echo(f"serving at port {bound_port}")
         await _run_until_signal(board.run())

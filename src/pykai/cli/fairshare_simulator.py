@@ -16,7 +16,7 @@ from pykai.cli.component import reported_errors
 from pykai.cli.flags import Flag, port, takes
 from pykai.config.fields import FieldError
 from pykai.observe import logs
-from pykai.scheduler.debug_server import serving
+from pykai.observe.http import listening
 from pykai.simulate.fair_shares import simulated
 
 FLAGS = (
@@ -58,7 +58,7 @@ async def _serve(flags: dict[str, Any]) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serving(simulator(flags["enable_cors"]), flags["port"], flags["host"]) as port:
+    async with listening(simulator(flags["enable_cors"]), flags["port"], flags["host"]) as port:
         log.info("serving", address=f"http://{flags['host']}:{port}/simulate")
         await stop.wait()
 

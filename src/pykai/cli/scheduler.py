@@ -41,9 +41,10 @@ from pykai.kube.workqueue import Pace, ReconcileLoop
 from pykai.model.params import SchedulerParams
 from pykai.objects import names, units
 from pykai.observe import logs
+from pykai.observe.http import listening
 from pykai.observe.metrics import WorkMetrics
 from pykai.plugins import registry
-from pykai.scheduler.debug_server import SnapshotContext, debug_routes, job_order, may_read, serving, write_snapshot
+from pykai.scheduler.debug_server import SnapshotContext, debug_routes, job_order, may_read, write_snapshot
 from pykai.scheduler.decision import Decision
 from pykai.scheduler.process_memory import keep_freed_memory
 from pykai.scheduler.queueing_hints import Debounce
@@ -277,7 +278,7 @@ async def _debug_server(
     )
     assert settings.plugin_port is not None
     host = own_host() or "127.0.0.1"
-    async with serving(app, settings.plugin_port, host) as port:
+    async with listening(app, settings.plugin_port, host) as port:
         log.info(
             "debug server started", address=f"{host}:{port}", plugins=sorted(plugins & {"snapshot", "reflectjoborder"})
         )

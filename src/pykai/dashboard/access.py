@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from aiohttp import web
+
 from pykai.kube.api import Api, Object, Resource
 from pykai.kube.errors import ApiError
 from pykai.kube.resources import NODE, POD, QUEUE
@@ -23,6 +25,7 @@ AT_ONCE = 16
 MOST_KEPT = 50_000
 SESSION_SECONDS = 12 * 3600.0
 MOST_SESSIONS = 10_000
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 Clock = Callable[[], float]
 K = TypeVar("K")
 V = TypeVar("V")
@@ -87,7 +90,11 @@ class Reviews:
         if known is not None and now - known[0] < KEPT_SECONDS:
             return known[1]
         status = await self._review(TOKEN_REVIEW, {"spec": {"token": token}})
-        found = _user(status.get("user") or {}) if status.get("authenticated") else None
+        found = None
+        if status.get("authenticated"):
+            user = status.get("user") or {}
+            extra = tuple(sorted((key, tuple(values)) for key, values in (user.get("extra") or {}).items()))
+            found = User(user.get("username", ""), user.get("uid", ""), tuple(user.get("groups") or ()), extra)
         _put(self._users, token, (now, found))
         return found
 
@@ -131,11 +138,6 @@ def _put(kept: dict[K, V], key: K, value: V) -> None:
     kept[key] = value
 
 
-def _user(found: Object) -> User:
-    extra = tuple(sorted((key, tuple(values)) for key, values in (found.get("extra") or {}).items()))
-    return User(found.get("username", ""), found.get("uid", ""), tuple(found.get("groups") or ()), extra)
-
-
 class Sessions:
     """Tokens of signed-in users by the secret in their cookie; kept in memory only."""
 
@@ -162,3 +164,44 @@ class Sessions:
     def end(self, secret: str) -> None:
         """End a session."""
         self._tokens.pop(secret, None)
+
+
+@dataclass(frozen=True)
+class LoopbackGate:
+    """Access on loopback: a client with the secret may see everything."""
+
+    secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+
+
+@dataclass(frozen=True)
+class SignInGate:
+    """Access in the cluster: the API server authenticates tokens. `secure`: cookies only over TLS."""
+
+    reviews: Reviews
+    sessions: Sessions
+    secure: bool = False
+
+
+Gate = LoopbackGate | SignInGate
+
+
+def bearer_token(request: web.Request) -> str:
+    """Return the bearer token of a request; empty if there is none."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def is_own_host(request: web.Request) -> bool:
+    """Whether the request names loopback as host, and not a foreign name that resolves to it."""
+    host = request.headers.get("Host", "")
+    name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+    return (name if colon and port.isdecimal() else host) in LOOPBACK
+
+
+def is_same_site(request: web.Request) -> bool:
+    """Whether a form was sent by a page of the dashboard."""
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site in ("same-origin", "none")
+    origin = request.headers.get("Origin")
+    return origin is None or origin.partition("://")[2] == request.headers.get("Host", "")

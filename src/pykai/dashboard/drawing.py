@@ -82,19 +82,15 @@ def colours(queues: Sequence[QueueView]) -> dict[str, str]:
 
 def legend(queues: Sequence[QueueView]) -> list[tuple[str, str]]:
     """Return the queues that have their own colours, in tree order, with their CSS classes."""
-    leaves = [queue.name for queue in queues if queue.leaf]
-    chosen = leaves if len(leaves) <= COLOURS else _few(queues)
+    chosen = [queue.name for queue in queues if queue.leaf]
+    if len(chosen) > COLOURS:
+        chosen = [queue.name for queue in queues if not queue.depth][:COLOURS]
+        for depth in range(max(queue.depth for queue in queues) + 1):
+            level = [queue.name for queue in queues if queue.depth == depth]
+            if len(level) > COLOURS:
+                break
+            chosen = level
     return [(name, f"q{at}") for at, name in enumerate(chosen)]
-
-
-def _few(queues: Sequence[QueueView]) -> list[str]:
-    best: list[str] = []
-    for depth in range(max(queue.depth for queue in queues) + 1):
-        level = [queue.name for queue in queues if queue.depth == depth]
-        if len(level) > COLOURS:
-            break
-        best = level
-    return best or [queue.name for queue in queues if not queue.depth][:COLOURS]
 
 
 # --------------------------------------------------------------------------------------------------------------- curves

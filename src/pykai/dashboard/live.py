@@ -149,16 +149,13 @@ class LiveBoard(Board):
                 log.warning("not decided", exc_info=error)
                 self.problems = (f"The newest state could not be decided on: {error}",)
             else:
-                self._sample(moment)
+                if moment.at - self._last_sample >= SAMPLE_SECONDS:
+                    self._last_sample = moment.at
+                    self._samples.add(moment.sample)
                 self.show(moment)
             await asyncio.sleep(max(MIN_PAUSE, PAUSE_FACTOR * (time.monotonic() - began)))
 
     # ------------------------------------------------------------------------------------------------------------ past
-    def _sample(self, moment: DecidedMoment) -> None:
-        if moment.at - self._last_sample >= SAMPLE_SECONDS:
-            self._last_sample = moment.at
-            self._samples.add(moment.sample)
-
     def samples(self) -> tuple[BoardSample, ...]:
         newest = self._moment.sample if self._moment else None
         kept = tuple(self._samples.all())
@@ -193,6 +190,7 @@ class LiveBoard(Board):
         pod = _EVICTED_POD.search(text)
         started = parse_timestamp(said.get(names.EVICTED_STARTED))
         evictor = said.get(names.EVICTOR_NAMESPACE, ""), said.get(names.EVICTOR_NAME, "")
+        evicting = self._cache.of(PodGroup).get(evictor)
         return EvictionView(
             at=at,
             namespace=gang[0],
@@ -203,15 +201,11 @@ class LiveBoard(Board):
             message=text,
             evictor_namespace=evictor[0],
             evictor=evictor[1],
-            evictor_queue=self._queue_of(evictor),
+            evictor_queue=evicting.spec.queue if evicting is not None else "",
             node=said.get(names.EVICTED_NODE, ""),
             gpus=_number(said.get(names.EVICTED_GPUS)) or 0.0,
             ran=None if started is None else max(at - started, 0.0),
         )
-
-    def _queue_of(self, gang: Key) -> str:
-        found = self._cache.of(PodGroup).get(gang)
-        return found.spec.queue if found is not None else ""
 
 
 def _number(text: str | None) -> float | None:

@@ -8,14 +8,12 @@ other origins, run no inline scripts, and cannot be framed or read by other site
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from hmac import compare_digest
 from importlib.resources import files
 from time import monotonic
-from typing import Any
 
 import jinja2
 import msgspec
@@ -23,11 +21,21 @@ from aiohttp import web
 
 from pykai import __version__
 from pykai.config.fields import FieldError
-from pykai.dashboard import answers, pages, text_forms
-from pykai.dashboard.access import ReviewError, Reviews, Sessions, User, Viewer
+from pykai.dashboard import answers, pages
+from pykai.dashboard.access import (
+    Gate,
+    LoopbackGate,
+    ReviewError,
+    SignInGate,
+    Viewer,
+    bearer_token,
+    is_own_host,
+    is_same_site,
+)
 from pykai.dashboard.board import Board
 from pykai.dashboard.pages import PageNotFoundError, Query, Variables
 from pykai.dashboard.redaction import RedactedView
+from pykai.observe.http import listening
 
 COOKIE = "kai-dashboard"
 HEADERS = {
@@ -41,7 +49,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 STATIC = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MOST_BYTES = 1 << 20
 """The size limit of a pasted manifest."""
 SSE_SECONDS = 0.25
@@ -60,23 +67,6 @@ _NO_QUESTION: Variables = {"question": answers.Question(), "outcome": None, "pro
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-@dataclass(frozen=True)
-class ByHand:
-    """Access on loopback: a client with the secret may see everything."""
-
-    secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-
-
-@dataclass(frozen=True)
-class SignedIn:
-    """Access in the cluster: the API server authenticates tokens. `secure`: cookies only over TLS."""
-
-    reviews: Reviews
-    sessions: Sessions
-    secure: bool = False
-
-
-Gate = ByHand | SignedIn
 VIEWER = web.RequestKey("viewer", Viewer)
 
 
@@ -134,9 +124,9 @@ class Dashboard:
         return response
 
     async def _authenticate(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if isinstance(self.gate, ByHand) and not _own_host(request):
+        if isinstance(self.gate, LoopbackGate) and not is_own_host(request):
             raise web.HTTPMisdirectedRequest(text="this dashboard answers on loopback only")
-        if request.method != "GET" and not _same_site(request):
+        if request.method != "GET" and not is_same_site(request):
             raise web.HTTPForbidden(text="a request of another site")
         if request.path in ("/healthz", "/readyz", "/sign-in") or request.path.startswith("/static/"):
             return await handler(request)
@@ -152,14 +142,12 @@ class Dashboard:
     async def _viewer(self, request: web.Request) -> Viewer | None:
         """Return the user of a request; None if it is not authenticated."""
         given = request.cookies.get(COOKIE, "")
-        if isinstance(self.gate, ByHand):
+        if isinstance(self.gate, LoopbackGate):
             return Viewer() if compare_digest(given.encode(), self.gate.secret.encode()) else None
-        token = _bearer(request) or self.gate.sessions.token(given)
+        token = bearer_token(request) or self.gate.sessions.token(given)
         user = await self.gate.reviews.user(token) if token else None
-        return None if user is None else await self._viewer_of(user)
-
-    async def _viewer_of(self, user: User) -> Viewer:
-        assert isinstance(self.gate, SignedIn)
+        if user is None:
+            return None
         moment = self.board.moment()
         namespaces = set(moment.decided.snapshot.gangs.namespaces) if moment else set[str]()
         namespaces |= {each.namespace for each in self.board.evictions()}
@@ -168,8 +156,8 @@ class Dashboard:
 
     async def _unauthenticated(self, request: web.Request) -> web.StreamResponse:
         """Answer an unauthenticated request: start the session if it has the secret, or redirect to sign in."""
-        if isinstance(self.gate, SignedIn):
-            if _bearer(request) or _fragment(request) or request.path == "/events":
+        if isinstance(self.gate, SignInGate):
+            if bearer_token(request) or _fragment(request) or request.path == "/events":
                 raise web.HTTPUnauthorized(text="sign in", headers={"WWW-Authenticate": "Bearer"})
             raise web.HTTPSeeOther("/sign-in")
         given = request.query.get("token", "")
@@ -182,13 +170,13 @@ class Dashboard:
 
     # --------------------------------------------------------------------------------------------------------- sign in
     async def _sign_in_page(self, request: web.Request) -> web.StreamResponse:
-        if isinstance(self.gate, ByHand):
+        if isinstance(self.gate, LoopbackGate):
             raise web.HTTPSeeOther("/")
         return await self._render(request, "sign-in", {"problem": ""}, Viewer())
 
     async def _sign_in(self, request: web.Request) -> web.StreamResponse:
         gate = self.gate
-        if isinstance(gate, ByHand):
+        if isinstance(gate, LoopbackGate):
             raise web.HTTPNotFound
         token = str((await request.post()).get("token", "")).strip()
         if not token or await gate.reviews.user(token) is None:
@@ -200,7 +188,7 @@ class Dashboard:
         raise answer
 
     async def _sign_out(self, request: web.Request) -> web.StreamResponse:
-        if isinstance(self.gate, SignedIn):
+        if isinstance(self.gate, SignInGate):
             self.gate.sessions.end(request.cookies.get(COOKIE, ""))
         answer = web.HTTPSeeOther("/sign-in")
         answer.del_cookie(COOKIE)
@@ -249,7 +237,7 @@ class Dashboard:
             "title": self.board.title,
             "problems": self.board.problems,
             "viewer": viewer,
-            "signed_in": isinstance(self.gate, SignedIn) and name != "sign-in",
+            "signed_in": isinstance(self.gate, SignInGate) and name != "sign-in",
             "navigation": NAVIGATION,
             "version": __version__,
             "at": at,
@@ -318,7 +306,7 @@ class Dashboard:
         revision = int(asked) if asked.isdecimal() and len(asked) < 16 else 0
         await response.write(b"retry: 2000\n\n")
         began = monotonic()
-        while monotonic() - began < 3600 and await self._is_authenticated(request):
+        while monotonic() - began < 3600 and await self._viewer(request) is not None:  # the token may have expired
             try:
                 async with asyncio.timeout(PING_SECONDS):
                     revision = await self.board.newer_than(revision)
@@ -329,13 +317,9 @@ class Dashboard:
             await asyncio.sleep(SSE_SECONDS)
         return response
 
-    async def _is_authenticated(self, request: web.Request) -> bool:
-        """Whether the listener is still authenticated: the token may have expired."""
-        return await self._viewer(request) is not None
-
 
 def environment() -> jinja2.Environment:
-    """Return the template environment with the filters of `text_forms`; everything is escaped."""
+    """Return the template environment with the filters of `pages`; everything is escaped."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("pykai.dashboard", "templates"),
         autoescape=True,
@@ -343,7 +327,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.filters.update(text_forms.FILTERS)
+    made.filters.update(pages.FILTERS)
     return made
 
 
@@ -369,27 +353,6 @@ def _fragment(request: web.Request) -> bool:
     return request.headers.get("X-Fragment") == "1"
 
 
-def _bearer(request: web.Request) -> str:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
-
-
-def _own_host(request: web.Request) -> bool:
-    """Whether the request names loopback as host, and not a foreign name that resolves to it."""
-    host = request.headers.get("Host", "")
-    name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
-    return (name if colon and port.isdecimal() else host) in LOOPBACK
-
-
-def _same_site(request: web.Request) -> bool:
-    """Whether a form was sent by a page of the dashboard."""
-    site = request.headers.get("Sec-Fetch-Site")
-    if site is not None:
-        return site in ("same-origin", "none")
-    origin = request.headers.get("Origin")
-    return origin is None or origin.partition("://")[2] == request.headers.get("Host", "")
-
-
 async def _healthy(request: web.Request) -> web.StreamResponse:
     return web.Response(text="ok")
 
@@ -408,13 +371,8 @@ async def _static(request: web.Request) -> web.StreamResponse:
     return response
 
 
-@asynccontextmanager
-async def serving(dashboard: Dashboard, host: str, port: int, tls: Any = None) -> AsyncIterator[int]:
+def serving(
+    dashboard: Dashboard, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> AbstractAsyncContextManager[int]:
     """Serve while the block runs; yield the port, which the kernel chooses if `port` is 0."""
-    runner = web.AppRunner(dashboard.application(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host or None, port, ssl_context=tls).start()
-        yield int(runner.addresses[0][1])
-    finally:
-        await runner.cleanup()
+    return listening(dashboard.application(), port, host or None, tls, shutdown_seconds=1.0)

@@ -16,8 +16,8 @@ import ipaddress
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ from pykai.kube.informer_store import Change
 from pykai.kube.resources import LEASE, NODE, POD
 from pykai.local.control_plane import NODE_GRACE_SECONDS
 from pykai.objects import names, units
+from pykai.observe.http import listening
 
 LEASE_NAMESPACE = "kube-node-lease"
 FAKE_LABEL = ("kwok.x-k8s.io/node", "fake")
@@ -238,21 +239,13 @@ async def _not_implemented(request: web.Request) -> web.StreamResponse:
     raise web.HTTPNotImplemented(text="hollow nodes run no containers; kubectl logs shows the devices they would see")
 
 
-@asynccontextmanager
-async def serving(find: FindLog) -> AsyncIterator[int]:
-    """Serve the logs that `find(namespace, pod, container, previous)` returns; yields the port."""
+def serving(find: FindLog) -> AbstractAsyncContextManager[int]:
+    """Serve the logs that `find(namespace, pod, container, previous)` returns while the block runs; yield the port."""
     app = web.Application()
     app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", partial(_send_log, find))
     for what in ("exec", "attach", "portForward"):
         app.router.add_route("*", f"/{what}/{{rest:.*}}", _not_implemented)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, HOST, 0, ssl_context=_tls())
-        await site.start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+    return listening(app, 0, HOST, _tls(), shutdown_seconds=0.5)
 
 
 _BOUND_PODS = Selection(fields="spec.nodeName!=")

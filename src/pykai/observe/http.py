@@ -11,6 +11,7 @@ process runs; `/readyz` answers 503 with one line per problem until the componen
 from __future__ import annotations
 
 import inspect
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -81,13 +82,29 @@ async def serving(address: str, pages: Pages) -> AsyncIterator[int | None]:
         return
     app = web.Application()
     app.add_routes([web.get(path, _route_handler(handler)) for path, handler in pages.items()])
-    runner = web.AppRunner(app, access_log=None)
+    host, port = listen
+    async with listening(app, port, host) as bound:
+        log.info("serving", address=address, port=bound, paths=sorted(pages))
+        yield bound
+
+
+@asynccontextmanager
+async def listening(
+    app: web.Application,
+    port: int,
+    host: str | None = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+    shutdown_seconds: float = 60.0,
+) -> AsyncIterator[int]:
+    """Serve an application while the block runs; yield the port, a free one if `port` is 0. Host None: all interfaces.
+
+    `shutdown_seconds`: the time for requests in progress when the block ends.
+    """
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=shutdown_seconds)
     await runner.setup()
     try:
-        await web.TCPSite(runner, *listen).start()
-        port = int(runner.addresses[0][1])
-        log.info("serving", address=address, port=port, paths=sorted(pages))
-        yield port
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()
 

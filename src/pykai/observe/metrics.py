@@ -6,7 +6,7 @@ name has no such suffix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -222,18 +222,16 @@ class Metrics:
             self._series[name].clear()
         self._labelled = {key: series for key, series in self._labelled.items() if key[0] not in names}
 
-    def keep(self, names: Container[str], labels: Iterable[Mapping[str, str]]) -> None:
+    def keep(self, names: Iterable[str], labels: Iterable[Mapping[str, str]]) -> None:
         """Remove the series of these metrics whose labels are none of the given ones."""
         kept = {tuple(each.items()) for each in labels}
-        for key in [key for key in self._labelled if key[0] in names and key[1:] not in kept]:
-            name, *items = key
-            self._series[name].remove(*(dict(items)[label] for label in self._rows[name].labels))
-            del self._labelled[key]
+        for name in names:
+            self.prune(name, lambda shown: tuple(shown.items()) in kept)
 
     def prune(self, name: str, exists: Callable[[Mapping[str, str]], bool]) -> None:
         """Remove the series of a metric whose labels name an object that no longer exists."""
-        for key in [key for key in self._labelled if key[0] == name and not exists(dict(key[1:]))]:
-            labels = dict(key[1:])
+        series = [(key, dict(key[1:])) for key in self._labelled if key[0] == name]
+        for key, labels in [(key, labels) for key, labels in series if not exists(labels)]:
             self._series[name].remove(*(labels[label] for label in self._rows[name].labels))
             del self._labelled[key]
 

@@ -11,7 +11,6 @@ import asyncio
 import tempfile
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import IO
@@ -129,18 +128,6 @@ async def _send(request: web.Request, file: IO[bytes]) -> web.StreamResponse:
         await response.write(chunk)
     await response.write_eof()
     return response
-
-
-@asynccontextmanager
-async def serving(app: web.Application, port: int, host: str = "127.0.0.1") -> AsyncIterator[int]:
-    """Serve while the block runs; yield the port, a free one if `port` is 0."""
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
-        yield int(runner.addresses[0][1])
-    finally:
-        await runner.cleanup()
 
 
 MEMBER = "snapshot.json"

@@ -16,7 +16,7 @@ import structlog
 from click.testing import CliRunner
 
 from pykai.cli.fairshare_simulator import CORS, fairshare_simulator, simulator
-from pykai.scheduler.debug_server import serving
+from pykai.observe.http import listening
 from tests.timeouts import TIMEOUT_SECONDS
 
 REQUEST = {
@@ -42,7 +42,7 @@ def usual_logs() -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def asking(cors: bool = False) -> AsyncIterator[aiohttp.ClientSession]:
     async with (
-        serving(simulator(cors), 0) as port,
+        listening(simulator(cors), 0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
     ):
         yield session

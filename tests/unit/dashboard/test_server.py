@@ -12,9 +12,9 @@ import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
-from pykai.dashboard.access import Reviews, Sessions
+from pykai.dashboard.access import Gate, LoopbackGate, Reviews, Sessions, SignInGate
 from pykai.dashboard.board import Board
-from pykai.dashboard.server import COOKIE, ByHand, Dashboard, Gate, SignedIn
+from pykai.dashboard.server import COOKIE, Dashboard
 from pykai.kube.api import Object, Resource
 from pykai.kube.errors import Unavailable
 from tests.unit.dashboard.boards import board, cluster, moment, workload
@@ -38,7 +38,7 @@ Client = TestClient[Any, Any]
 @asynccontextmanager
 async def client(shown: Board | None = None, gate: Gate | None = None) -> AsyncIterator[Client]:
     """A browser without a cookie."""
-    app = Dashboard(shown or board(), gate or ByHand(SECRET)).application()
+    app = Dashboard(shown or board(), gate or LoopbackGate(SECRET)).application()
     async with TestClient(TestServer(app)) as found:
         yield found
 
@@ -277,7 +277,7 @@ class ReviewingApi:
 async def signed_in(user: str, api: ReviewingApi | None = None) -> AsyncIterator[Client]:
     """The browser of a user who pasted a token."""
     now = asyncio.get_running_loop().time
-    gate = SignedIn(Reviews(api or ReviewingApi(), now), Sessions(now))  # type: ignore[arg-type]
+    gate = SignInGate(Reviews(api or ReviewingApi(), now), Sessions(now))  # type: ignore[arg-type]
     async with client(gate=gate) as browser:
         await browser.post("/sign-in", data={"token": user})
         yield browser

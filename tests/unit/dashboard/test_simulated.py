@@ -8,10 +8,10 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from pykai.cli.simulate import SimulateOptions, simulation
-from pykai.dashboard.access import Viewer
+from pykai.dashboard.access import LoopbackGate, Viewer
 from pykai.dashboard.board import RecordedBoard
 from pykai.dashboard.redaction import RedactedView
-from pykai.dashboard.server import ByHand, Dashboard
+from pykai.dashboard.server import Dashboard
 from pykai.dashboard.simulated import MOST_MOMENTS, DecisionLog, simulated_board
 from pykai.simulate.history import SimulationResult
 
@@ -56,7 +56,7 @@ def test_what_happened_is_there_until_the_chosen_moment(run: tuple[RecordedBoard
 
 async def test_pages_of_a_chosen_moment(run: tuple[RecordedBoard, SimulationResult, float]) -> None:
     board, _, _ = run
-    async with TestClient(TestServer(Dashboard(board, ByHand("s")).application())) as browser:
+    async with TestClient(TestServer(Dashboard(board, LoopbackGate("s")).application())) as browser:
         await browser.get("/?token=s")
         early = await (await browser.get(f"/queues?at={board.moments[0]:.3f}")).text()
         late = await (await browser.get("/queues")).text()

@@ -16,7 +16,8 @@ from pykai.kube.api import Api, Object, Resource
 from pykai.kube.errors import Unavailable
 from pykai.kube.resources import POD
 from pykai.model.params import SchedulerParams
-from pykai.scheduler.debug_server import SnapshotContext, debug_routes, may_read, serving, write_snapshot
+from pykai.observe.http import listening
+from pykai.scheduler.debug_server import SnapshotContext, debug_routes, may_read, write_snapshot
 
 from .rig import RecordingApi, furnish, pod, submit
 
@@ -102,7 +103,7 @@ async def api() -> RecordingApi:
 @pytest.mark.parametrize(("query", "shown"), [("", False), ("?env=false", False), ("?env=true", True)])
 async def test_environment_variables_are_left_out(api: RecordingApi, query: str, shown: bool, tmp_path: Any) -> None:
     app = debug_routes(lambda env: write_snapshot(api, SchedulerParams(), ABOUT, env), None)
-    async with serving(app, 0) as port, aiohttp.ClientSession() as session:
+    async with listening(app, 0) as port, aiohttp.ClientSession() as session:
         answer = await session.get(f"http://127.0.0.1:{port}/get-snapshot{query}")
         (tmp_path / "s.zip").write_bytes(await answer.read())
     with zipfile.ZipFile(tmp_path / "s.zip") as archive:

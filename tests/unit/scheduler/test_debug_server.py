@@ -18,6 +18,7 @@ from pykai.config.snapshot import RawObjects
 from pykai.engine.budgets import SearchBudgets
 from pykai.kube.resources import CONFIG_MAP, NODE
 from pykai.model.params import SchedulerParams
+from pykai.observe.http import listening
 from pykai.plugins import registry
 from pykai.scheduler.debug_server import (
     SnapshotContext,
@@ -25,7 +26,6 @@ from pykai.scheduler.debug_server import (
     debug_routes,
     discovery_document,
     job_order,
-    serving,
     write_snapshot,
 )
 from pykai.scheduler.informers import SOURCES
@@ -120,7 +120,7 @@ async def test_the_order_of_jobs() -> None:
 async def test_doors(api: RecordingApi, tmp_path: Path) -> None:
     orders: list[dict[str, object] | None] = [None, {"global_order": []}]
     app = debug_routes(lambda env: write_snapshot(api, SchedulerParams(), ABOUT), lambda: orders.pop(0))
-    async with serving(app, 0) as port, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+    async with listening(app, 0) as port, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         answer = await session.get("/get-snapshot")
         assert answer.headers["Content-Disposition"] == "attachment; filename=snapshot.zip"
         (tmp_path / "got.zip").write_bytes(await answer.read())
@@ -133,6 +133,6 @@ async def test_doors(api: RecordingApi, tmp_path: Path) -> None:
 
 
 async def test_a_door_without_its_plugin_is_not_there() -> None:
-    async with serving(debug_routes(None, None), 0) as port, aiohttp.ClientSession() as session:
+    async with listening(debug_routes(None, None), 0) as port, aiohttp.ClientSession() as session:
         answer = await session.get(f"http://127.0.0.1:{port}/get-snapshot")
         assert (answer.status, await answer.text()) == (404, "plugin not found")
