@@ -22,10 +22,22 @@ def set_up(verbosity: int = DEFAULT_VERBOSITY, as_json: bool = False, stream: Te
 
     0 and 1 log warnings; 2 and 3 also actions taken; 4 and more also considered ones.
     """
-    level = level_of(verbosity)
-    target = stream or sys.stderr
+    level, target = level_of(verbosity), stream or sys.stderr
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+    context = structlog.contextvars.merge_contextvars
+    processors: list[Processor] = [context, _add_component, structlog.processors.add_log_level, stamp]
+    if as_json:
+        json = structlog.processors.JSONRenderer()
+        processors += [_capital_level, structlog.processors.format_exc_info, json]
+    else:
+        plain, colors = structlog.dev.plain_traceback, target.isatty()
+        processors.append(
+            structlog.dev.ConsoleRenderer(
+                colors=colors, pad_event_to=_WIDTH, sort_keys=False, exception_formatter=plain
+            )
+        )
     structlog.configure(
-        processors=[*_processors(as_json), _renderer(as_json, target)],
+        processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda name="": _ComponentLogger(target, name),
         cache_logger_on_first_use=False,
@@ -72,24 +84,6 @@ def level_of(verbosity: int) -> int:
     if verbosity <= 1:
         return logging.WARNING
     return logging.INFO if verbosity <= DEFAULT_VERBOSITY else logging.DEBUG
-
-
-def _processors(as_json: bool) -> list[Processor]:
-    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
-    context = structlog.contextvars.merge_contextvars
-    shared: list[Processor] = [context, _add_component, structlog.processors.add_log_level, stamp]
-    return [*shared, _capital_level, structlog.processors.format_exc_info] if as_json else shared
-
-
-def _renderer(as_json: bool, target: TextIO) -> Processor:
-    if as_json:
-        return structlog.processors.JSONRenderer()
-    return structlog.dev.ConsoleRenderer(
-        colors=target.isatty(),
-        pad_event_to=_WIDTH,
-        sort_keys=False,
-        exception_formatter=structlog.dev.plain_traceback,
-    )
 
 
 def _add_component(logger: WrappedLogger, _: str, event: EventDict) -> EventDict:

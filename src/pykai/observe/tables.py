@@ -94,7 +94,7 @@ def plan_tables(plan: Plan, most: int) -> Iterator[Table]:
     nominated = [(object_title(each.pod), each.node) for each in plan.nominations if each.pod not in moved]
     waiting = _waiting_rows(plan.verdicts)
     sections: list[tuple[str, list[Column | str], list[Row]]] = [
-        ("Bound", ["pod", "node", "GPUs"], [_bind_row(bind) for bind in plan.binds]),
+        ("Bound", ["pod", "node", "GPUs"], [(object_title(each.pod), each.node, gpus(each)) for each in plan.binds]),
         ("Evicted", ["pod", "action", "for", "why"], [_eviction_row(e) for e in plan.evictions]),
         ("Pipelined", ["pod", "waits for node"], list(nominated)),
         ("Left pending", ["workload", Column("pods", right=True), "why"], waiting),
@@ -117,10 +117,6 @@ def gpus(bind: Bind) -> str:
     if bind.portion == 1:
         return str(bind.devices)
     return f"{bind.devices} x {bind.portion:g}" if bind.devices > 1 else f"{bind.portion:g}"
-
-
-def _bind_row(bind: Bind) -> Row:
-    return object_title(bind.pod), bind.node, gpus(bind)
 
 
 def _eviction_row(eviction: Evict) -> Row:

@@ -1,12 +1,10 @@
-"""The judge's arithmetic: nodes, devices and queues hold what a plan puts into them (part of `verify/judge.py`).
+"""Rules of the judge about places: capacity of nodes, devices and queues; constraints of pods and sub-groups.
 
-Two states are checked: now, with bound pods beside everything still running; and later, when releasing pods are gone
-and pipelined ones have started. A node or queue that was overcommitted before only counts if the plan adds to it.
-GPUs given out by claims are not counted here: devices of claims can be shared, and have an allocator of their own.
+Capacity is checked in two states: now, with bound pods beside everything still running; and later, when releasing pods
+are gone and pipelined ones have started. A node or queue that was overcommitted before only counts if the plan adds to
+it. GPUs of claims are not counted here: devices of claims can be shared, and have an allocator of their own.
 
-The judge's check of constraints: may a pod be on its node, and do sub-groups with a required level share a domain.
-
-Selectors, taints and topology levels are read here again, one pod and one node at a time.
+Selectors, taints and topology levels are evaluated again, one pod and one node at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from pykai.model.snapshot import CORDONED, Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
 from pykai.objects.kinds import Expression, Taint
 from pykai.objects.pod_template import NodeTerm, PodTemplate, Toleration
-from pykai.verify.outcome import PlanOutcome, PodPlacement, Violation
+from pykai.verify.outcome import PlanOutcome, PodPlacement, Violation, with_descendants
 
 _SLACK = 1e-6
 _RELATIVE = 1e-9
@@ -177,21 +175,19 @@ def _surely_core(out: PlanOutcome, gang: int) -> list[int]:
 
 
 def _within(out: PlanOutcome, members: Mask, bound: tuple[str, Column]) -> Iterator[Violation]:
-    snapshot, (rule, most) = out.snapshot, bound
-    used, added = _queue_use(out, members)
+    """Yield the queues above their bound where the plan adds to what the remaining `members` hold of them.
+
+    `bound`: the rule, and the bound of each queue.
+    """
+    snapshot, pods, (rule, most) = out.snapshot, out.snapshot.pods, bound
+    staying = np.flatnonzero(out.allocated & ~out.leaving & out.kin & members)
+    placed = [p for p in out.placements if members[p.pod]]
+    used = _queue_sums(snapshot, staying, pods.node[staying])
+    added = _queue_sums(snapshot, _column(p.pod for p in placed), _column(p.node for p in placed))
     over = (added > _SLACK) & (most != UNLIMITED) & (np.round(used + added, 4) > most * (1 + _RELATIVE) + _SLACK)
     for resource, queue in np.argwhere(over).tolist():
         figures = f"{used[resource, queue]:g} + {added[resource, queue]:g} of {most[resource, queue]:g}"
         yield Violation(rule, snapshot.queues.names[queue], f"{figures} {_UNITS[resource]}")
-
-
-def _queue_use(out: PlanOutcome, members: Mask) -> tuple[Column, Column]:
-    """[resource, queue]: what those of some pods that stay hold of each queue, and what the plan adds."""
-    pods = out.snapshot.pods
-    staying = np.flatnonzero(out.allocated & ~out.leaving & out.kin & members)
-    placed = [p for p in out.placements if members[p.pod]]
-    used = _queue_sums(out.snapshot, staying, pods.node[staying])
-    return used, _queue_sums(out.snapshot, _column(p.pod for p in placed), _column(p.node for p in placed))
 
 
 def most_used(out: PlanOutcome) -> Column:
@@ -213,7 +209,8 @@ def _queue_sums(snapshot: Snapshot, rows: Rows, nodes: Rows) -> Column:
     amounts = snapshot.derived(_of_queues)[:, pods.klass[rows]]
     by_memory = np.array([c.gpu_kind is GpuKind.MEMORY for c in pods.classes], dtype=bool)[pods.klass[rows]]
     for index in np.flatnonzero(by_memory).tolist():
-        amounts[GPU, index] = _memory_gpus(snapshot, pods.of_class(int(rows[index])), int(nodes[index]))
+        c, node = pods.of_class(int(rows[index])), int(nodes[index])
+        amounts[GPU, index] = whole_gpus(portion(snapshot, c, node), c.devices) if node >= 0 else 0.0
     leaf = np.append(gangs.columns.queue, -1)[pods.gang[rows]]
     sums = np.zeros((QUEUE_RESOURCES, len(queues)))
     for queue in np.flatnonzero(np.bincount(leaf[leaf >= 0], minlength=len(queues))).tolist():
@@ -232,10 +229,6 @@ def _counts(snapshot: Snapshot, c: PodClass) -> tuple[float, float, float]:
     if c.gpu_kind is GpuKind.MIG:
         gpus += sum(float(c.request[row]) * each for row, each in snapshot.space.mig_rows().items())
     return float(c.request[0]), float(c.request[1]), gpus
-
-
-def _memory_gpus(snapshot: Snapshot, c: PodClass, node: int) -> float:
-    return whole_gpus(portion(snapshot, c, node), c.devices) if node >= 0 else 0.0
 
 
 def portion(snapshot: Snapshot, c: PodClass, node: int) -> float:
@@ -338,16 +331,10 @@ def topology_kept(out: PlanOutcome) -> Iterator[Violation]:
     gangs = out.snapshot.gangs
     for gang in out.by_gang:
         tree = gangs.trees.get(gang)
-        for group in _all(tree) if tree is not None else ():
+        for group in with_descendants(tree) if tree is not None else ():
             constraint = group.topology
             if constraint is not None and constraint.required in out.snapshot.topologies.get(constraint.topology, ()):
                 yield from _together(out, gang, group, constraint)
-
-
-def _all(group: PodSet | SubGroupSet) -> Iterator[PodSet | SubGroupSet]:
-    yield group
-    for child in group.children if isinstance(group, SubGroupSet) else ():
-        yield from _all(child)
 
 
 def _together(

@@ -28,7 +28,7 @@ from pykai.verify.capacity import (
     queues_hold,
     topology_kept,
 )
-from pykai.verify.outcome import PlanOutcome, Violation, outcome
+from pykai.verify.outcome import PlanOutcome, Violation, outcome, with_descendants
 
 __all__ = ["Violation", "verify"]
 
@@ -81,18 +81,11 @@ def _torn(tree: SubGroupSet, count: Rows) -> PodSet | SubGroupSet | None:
 def _complete(out: PlanOutcome, gang: int, holding: tuple[SubGroupSet, Rows], podsets: set[int]) -> Iterator[Violation]:
     """Every sub-group with one of the podsets has its minimum, up to the whole gang."""
     group, count = holding
-    for member in [group, *_below(group)]:
+    for member in with_descendants(group):
         rows = {member.row} if isinstance(member, PodSet) else {podset.row for podset in member.podsets()}
         if rows & podsets and not _satisfied(member, count):
             about = f"{out.snapshot.gangs.title(gang)} {member.name}".strip()
             yield Violation("a gang gets its minimum", about, _figures(member, count))
-
-
-def _below(group: SubGroupSet) -> Iterator[PodSet | SubGroupSet]:
-    for child in group.children:
-        yield child
-        if isinstance(child, SubGroupSet):
-            yield from _below(child)
 
 
 def _served(group: PodSet | SubGroupSet, count: Rows) -> int:

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.plan import Bind, Evict, Key, Nomination, Plan
 from pykai.model.resources import Mask, Rows
 from pykai.model.snapshot import Snapshot
@@ -72,16 +73,12 @@ class PlanOutcome:
     @cached_property
     def kin(self) -> Mask:
         """Pods of queues in a branch that the plan changes; all pods if `everything`."""
-        snapshot, gangs, paths = self.snapshot, self.snapshot.gangs, self.snapshot.queues.paths
-        roots = {paths[queue][-1] for queue in self._concerned_queues() if queue >= 0}
+        pods, gangs, paths = self.snapshot.pods, self.snapshot.gangs, self.snapshot.queues.paths
+        changed = [*(p.pod for p in self.placements), *self.evicted]
+        concerned = {*(int(pods.gang[row]) for row in changed), *self.gang_rows.values()} - {-1}
+        roots = {paths[gangs.queue[row]][-1] for row in concerned if gangs.queue[row] >= 0}
         leaves = np.array([*(self.everything or path[-1] in roots for path in paths), False])
-        return np.asarray(leaves[np.append(gangs.columns.queue, -1)[snapshot.pods.gang]])
-
-    def _concerned_queues(self) -> set[int]:
-        """Queues of the gangs that are given something, lose something, or take it."""
-        pods, queue = self.snapshot.pods, self.snapshot.gangs.queue
-        rows = {*(int(pods.gang[p.pod]) for p in self.placements), *(int(pods.gang[row]) for row in self.evicted)}
-        return {queue[row] for row in {*rows, *self.gang_rows.values()} - {-1}}
+        return np.asarray(leaves[np.append(gangs.columns.queue, -1)[pods.gang]])
 
     @cached_property
     def present(self) -> Mask:
@@ -121,20 +118,17 @@ class PlanOutcome:
         metas = [gangs.objects[gang].metadata for gang in self.by_gang if gang >= 0]
         return {meta.key for meta in metas}
 
-    def _gangs_pods(self) -> Rows:
-        """Pods of gangs that are given something or lose something; all where everything counts."""
-        gangs, gang = self.snapshot.gangs, self.snapshot.pods.gang
-        if self.everything:
-            return np.arange(len(gang))
-        touched = {*self.by_gang, *(int(gang[row]) for row in self.evicted)} - {-1}
-        return np.array([row for each in sorted(touched) for row in gangs.pods(each)], dtype=np.int64)
-
     @cached_property
     def members(self) -> tuple[Rows, Rows, Rows]:
-        """Pods with a place by podset: before the plan, after it, and after it without pipelined pods."""
-        pods = self.snapshot.pods
-        size = len(self.snapshot.gangs.podset_min)
-        near = self._gangs_pods()
+        """Pods with a place by podset: before the plan, after it, and after it without pipelined pods.
+
+        Counted are gangs that are given or lose something; all gangs if `everything`.
+        """
+        pods, gangs = self.snapshot.pods, self.snapshot.gangs
+        size, near = len(gangs.podset_min), np.arange(len(pods))
+        if not self.everything:
+            touched = {*self.by_gang, *(int(pods.gang[row]) for row in self.evicted)} - {-1}
+            near = np.array([row for gang in sorted(touched) for row in gangs.pods(gang)], dtype=np.int64)
         active = near[np.array(IS_ACTIVE_ALLOCATED)[pods.status[near]]]
 
         def count(rows: Rows) -> Rows:
@@ -144,6 +138,13 @@ class PlanOutcome:
         placed = pods.podset[[p.pod for p in self.placements]]
         now = pods.podset[[p.pod for p in self.placements if not p.waits]]
         return before, kept + count(placed), kept + count(now)
+
+
+def with_descendants(group: PodSet | SubGroupSet) -> Iterator[PodSet | SubGroupSet]:
+    """Yield a group and all groups below it, parents first."""
+    yield group
+    for child in group.children if isinstance(group, SubGroupSet) else ():
+        yield from with_descendants(child)
 
 
 def outcome(snapshot: Snapshot, plan: Plan, everything: bool = True) -> PlanOutcome:
