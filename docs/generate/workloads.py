@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docs.generate import markdown
-from pykai.controllers.podgrouper.rules.kinds import ANY_VERSION, TABLE, WRAPPED, WorkloadKind
+from pykai.controllers.podgrouper.rules.kinds import ANY_VERSION, TABLE, WorkloadKind, wrapped
 
 HEAD = """# Workloads
 
@@ -27,5 +27,5 @@ def page() -> str:
 def _row(versions: list[WorkloadKind]) -> tuple[str, str, str, str]:
     first = versions[0]
     served = "any version" if first.version == ANY_VERSION else ", ".join(f"`{row.version}`" for row in versions)
-    priority = "" if first.rule is WRAPPED else f"`{first.priority}`"
+    priority = "" if first.rule is wrapped else f"`{first.priority}`"
     return f"`{first.kind}`", f"`{first.group}` {served}" if first.group else served, priority, first.starts

@@ -10,14 +10,15 @@ from pykai.controllers.podgrouper import podgroup
 from pykai.controllers.podgrouper.grouping import has_labels, ownership, pod_patch, skips_grouping, with_node_pool
 from pykai.controllers.podgrouper.rules import defaults, grove, kinds, kubeflow, leaderworkerset, pods
 from pykai.controllers.podgrouper.rules import karta as kartas
-from pykai.controllers.podgrouper.rules.fields import GroupingError, group_version_kind
 from pykai.controllers.podgrouper.rules.kinds import DEFAULT, KARTA, TABLE, WorkloadKind, choose, group_workload, known
 from pykai.controllers.podgrouper.rules.workload import (
+    GroupingError,
     GroupingSettings,
     GroupSpec,
     GroupTopology,
     SubGroupSpec,
     Workload,
+    group_version_kind,
 )
 from tests.conformance.cases import Record
 from tests.conformance.cases import choose as pick

@@ -206,8 +206,9 @@ class GroupWriter:
     async def assign(self, pod: kinds.Pod, spec: GroupSpec, patient: bool = False) -> None:
         """Annotate the pod with its group, unless it is up to date or deleted. `patient`: a low-priority write."""
         patch = pod_patch(spec, unstructured_pod(pod))
-        meta = pod.metadata
-        if patch is None or self._is_in_flight(pod, patch):
+        meta, earlier = pod.metadata, self._sent.get(pod.metadata.uid)
+        in_flight = earlier is not None and earlier.patch == patch and not earlier.is_in(pod)
+        if patch is None or in_flight:
             return
         body = {"metadata": {"uid": meta.uid, **patch["metadata"]}}
         sent = SentPatch(patch)
@@ -223,17 +224,8 @@ class GroupWriter:
             self._sent.drop(meta.uid)
             raise
         sub_group = spec.sub_group_of(meta.namespace, meta.name)
-        log.info(
-            "pod grouped",
-            pod=meta.title,
-            group=spec.name,
-            **({"sub_group": sub_group.name} if sub_group else {}),
-        )
-
-    def _is_in_flight(self, pod: kinds.Pod, patch: Object) -> bool:
-        """Whether this patch was sent and the watch does not show it yet."""
-        assigned = self._sent.get(pod.metadata.uid)
-        return assigned is not None and assigned.patch == patch and not assigned.is_in(pod)
+        more = {"sub_group": sub_group.name} if sub_group else {}
+        log.info("pod grouped", pod=meta.title, group=spec.name, **more)
 
     def is_echo(self, old: kinds.Pod, new: kinds.Pod) -> bool:
         """Whether the labels and annotations of two states of a pod differ only by our own patch."""

@@ -34,14 +34,19 @@ from pykai.controllers.podgrouper.reader import (
     NotCachedError,
     NotEvaluatedError,
     ObjectCache,
-    Recheck,
     Rechecks,
     RuleInformers,
 )
 from pykai.controllers.podgrouper.rules import karta
-from pykai.controllers.podgrouper.rules.fields import GroupingError, group_version_kind
 from pykai.controllers.podgrouper.rules.kinds import known
-from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupingSettings, GroupSpec, Workload
+from pykai.controllers.podgrouper.rules.workload import (
+    ForbiddenError,
+    GroupingError,
+    GroupingSettings,
+    GroupSpec,
+    Workload,
+    group_version_kind,
+)
 from pykai.controllers.podgrouper.scheduling_groups import SchedulingGroups
 from pykai.controllers.ttl_cache import MUTATION_SECONDS
 from pykai.controllers.unstructured import unstructured_pod
@@ -223,7 +228,8 @@ class PodGrouper:
         except (GroupingError, ForbiddenError) as error:
             self._warn(pod, str(error))
             raise RetryLater(str(error)) from error
-        if not self._still_exists(pod):
+        now = self._pod(key)
+        if now is None or now.metadata.uid != pod.metadata.uid:
             return
         self._deferred.forget(key)
         if spec is None:
@@ -240,29 +246,22 @@ class PodGrouper:
         if joins and self._rechecks.add(key, spec, lookup.read, began):
             self._recheck_loop.add_after(group, RECHECK_SECONDS)
 
-    def _still_exists(self, pod: kinds.Pod) -> bool:
-        """Whether the pod with this uid still exists."""
-        found = self._pods.get(pod.metadata.name, pod.metadata.namespace)
-        return found is not None and found.metadata.uid == pod.metadata.uid
-
     async def _recheck(self, group: Key) -> None:
         """Reconcile all pods of a group again if the rule now gives one of them another group."""
         recheck = self._rechecks.take(group)
-        if recheck is None or await self._is_unchanged(recheck):
+        if recheck is None:
             return
-        for key in sorted(recheck.pods):
-            self._pod_loop.add(key)
-
-    async def _is_unchanged(self, recheck: Recheck) -> bool:
-        """Whether the pod gets the same group as before; True if its workload is invalid or being deleted."""
         pod = self._pod(recheck.pod)
         try:
             lookup = ClusterLookup(self._informers, self._cache)
-            return pod is not None and await self._spec_of(pod, lookup) in (recheck.spec, None)
+            if pod is not None and await self._spec_of(pod, lookup) in (recheck.spec, None):
+                return
         except (GroupingError, ForbiddenError):
-            return True
+            return  # the workload is invalid or being deleted
         except (ApiError, RetryLater):
-            return False
+            pass
+        for key in sorted(recheck.pods):
+            self._pod_loop.add(key)
 
     async def _spec_of(self, pod: kinds.Pod, lookup: ClusterLookup) -> GroupSpec | None:
         try:

@@ -18,8 +18,14 @@ from pykai.controllers.podgrouper.rules.defaults import (
     read_kind_defaults,
     readable_seconds,
 )
-from pykai.controllers.podgrouper.rules.fields import (
+from pykai.controllers.podgrouper.rules.kinds import group_workload, known
+from pykai.controllers.podgrouper.rules.workload import (
+    ForbiddenError,
     GroupingError,
+    GroupingSettings,
+    GroupSpec,
+    ObjectLookup,
+    Workload,
     annotations_of,
     full_name,
     group_version_kind,
@@ -30,14 +36,6 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     uid_of,
     value_at,
-)
-from pykai.controllers.podgrouper.rules.kinds import group_workload, known
-from pykai.controllers.podgrouper.rules.workload import (
-    ForbiddenError,
-    GroupingSettings,
-    GroupSpec,
-    ObjectLookup,
-    Workload,
 )
 from pykai.kube.api import Object
 from pykai.objects import names
@@ -54,16 +52,22 @@ class Ownership:
 def ownership(pod: Object, lookup: ObjectLookup) -> Ownership:
     """Return the owners of a pod; GroupingError if the chain is broken, forked or a cycle."""
     owners: list[Object] = []
+    seen: set[tuple[str, str]] = set()
     references = owner_references(pod)[:1]
     while references:
         try:
             owner = _read_owner(references[0], namespace_of(pod), lookup)
         except ForbiddenError:
             break
-        if any(_is_same(owner, seen) for seen in owners):
+        identity = text_at(owner, "kind"), full_name(owner)
+        if identity in seen:
             raise GroupingError(f"{_title(owner)} is its own owner")
+        seen.add(identity)
         owners.append(owner)
-        references = _single_reference(owner)
+        references = owner_references(owner)
+        if len(references) > 1:
+            several = ", ".join(f"{text_at(ref, 'kind')} {text_at(ref, 'name')}" for ref in references)
+            raise GroupingError(f"found {_title(owner)} with multiple owners: [{several}]")
     return Ownership(owners[-1] if owners else pod, tuple(owners))
 
 
@@ -76,18 +80,6 @@ def _read_owner(reference: Object, home: str, lookup: ObjectLookup) -> Object:
     if uid_of(owner) != wanted:
         raise GroupingError(f"{missing}: Owner resource with uid {wanted} not found")
     return owner
-
-
-def _single_reference(owner: Object) -> list[Object]:
-    references = owner_references(owner)
-    if len(references) > 1:
-        several = ", ".join(f"{text_at(ref, 'kind')} {text_at(ref, 'name')}" for ref in references)
-        raise GroupingError(f"found {_title(owner)} with multiple owners: [{several}]")
-    return references
-
-
-def _is_same(one: Object, other: Object) -> bool:
-    return text_at(one, "kind") == text_at(other, "kind") and full_name(one) == full_name(other)
 
 
 def _title(owner: Object) -> str:
@@ -125,7 +117,17 @@ def pod_patch(spec: GroupSpec, pod: Object) -> Object | None:
 def ignored_settings(work: Workload) -> list[str]:
     """Return one line per label, annotation or setting without effect: its name and what was expected."""
     lines = [line for obj in (*work.chain, work.pod) for line in _ignored_on_object(obj)]
-    return [*lines, *_ignored_defaults(work), *_ignored_kartas(work), *native.ignored_settings(work)]
+    try:
+        if "" in read_kind_defaults(work):
+            lines.append("an entry of the defaults per kind ignored: it has no typeName")
+    except UnreadableDefaultsError as error:
+        lines.append(f"defaults per kind ignored: {error}")
+    gvk = group_version_kind(work.top)
+    found = [] if not work.settings.karta_fallback or known(*gvk) else karta.candidates(work)
+    if len(found) > 1:
+        several = ", ".join(sorted(text_at(one, "metadata", "name") for one in found))
+        lines.append(f"Kartas ignored: {several} all describe {'/'.join(gvk)}, expected one")
+    return [*lines, *native.ignored_settings(work)]
 
 
 def _ignored_on_object(obj: Object) -> Iterator[str]:
@@ -147,27 +149,14 @@ def _ignored_on_object(obj: Object) -> Iterator[str]:
             yield f"{where}: annotation {key}={text} ignored: expected {wanted}, such as 90s or 5m"
 
 
-def _ignored_defaults(work: Workload) -> Iterator[str]:
-    try:
-        if "" in read_kind_defaults(work):
-            yield "an entry of the defaults per kind ignored: it has no typeName"
-    except UnreadableDefaultsError as error:
-        yield f"defaults per kind ignored: {error}"
-
-
-def _ignored_kartas(work: Workload) -> Iterator[str]:
-    gvk = group_version_kind(work.top)
-    if not work.settings.karta_fallback or known(*gvk):
-        return
-    found = karta.candidates(work)
-    if len(found) > 1:
-        several = ", ".join(sorted(text_at(one, "metadata", "name") for one in found))
-        yield f"Kartas ignored: {several} all describe {'/'.join(gvk)}, expected one"
-
-
 def workload_of(pod: Object, lookup: ObjectLookup, settings: GroupingSettings) -> Workload | None:
-    """Return the pod with its owners; None if the pod must not be grouped."""
-    if _is_excluded(pod, settings):
+    """Return the pod with its owners; None if the pod must not be grouped.
+
+    Not grouped are pods of other schedulers, those that opt out, and those without owners that a user put in a group.
+    """
+    user_assigned = names.POD_GROUP_ANNOTATION in annotations_of(pod) and not owner_references(pod)
+    user_assigned = user_assigned and not native.names_group(pod)
+    if text_at(pod, "spec", "schedulerName") != settings.scheduler_name or skips_grouping(pod) or user_assigned:
         return None
     # Items of a list lack both fields, and an owner reference to the pod needs them.
     pod = {**pod, "apiVersion": pod.get("apiVersion") or "v1", "kind": pod.get("kind") or "Pod"}
@@ -186,10 +175,3 @@ def group_of(work: Workload) -> GroupSpec:
     """Return the group of a pod with its node pool: from the group that the pod refers to, or by its owner's kind."""
     spec = (native.rule_of(work) or group_workload)(work)
     return with_node_pool(spec, work.pod, work.settings)
-
-
-def _is_excluded(pod: Object, settings: GroupingSettings) -> bool:
-    """Whether a pod must not be grouped: not ours, opted out, or without owners and annotated with a group."""
-    user_assigned = names.POD_GROUP_ANNOTATION in annotations_of(pod) and not owner_references(pod)
-    user_assigned = user_assigned and not native.names_group(pod)
-    return text_at(pod, "spec", "schedulerName") != settings.scheduler_name or skips_grouping(pod) or user_assigned

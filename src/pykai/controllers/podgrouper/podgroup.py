@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykai.controllers.podgrouper.rules.fields import annotations_of, labels_of, owner_references, text_at
 from pykai.controllers.podgrouper.rules.workload import (
     POD_GROUP_API,
     GroupingSettings,
     GroupSpec,
     GroupTopology,
     SubGroupSpec,
+    annotations_of,
+    labels_of,
+    owner_references,
+    text_at,
 )
 from pykai.kube.api import Fields, Object
 from pykai.objects import names, units
@@ -32,10 +35,6 @@ def pod_group(spec: GroupSpec) -> Object:
         "annotations": dict(spec.annotations),
         "ownerReferences": [dict(spec.owner)],
     }
-    return {"apiVersion": POD_GROUP_API, "kind": "PodGroup", "metadata": _filled(metadata), "spec": _spec(spec)}
-
-
-def _spec(spec: GroupSpec) -> Object:
     optional = {
         "queue": spec.queue,
         "priorityClassName": spec.priority_class,
@@ -45,7 +44,8 @@ def _spec(spec: GroupSpec) -> Object:
         "safeToConsolidate": spec.safe_to_consolidate,
         "subGroups": [_sub_group(sub_group) for sub_group in spec.sub_groups],
     }
-    return {**_minimum(spec), **_filled(optional), "topologyConstraint": _topology(spec.topology)}
+    fields = {**_minimum(spec), **_filled(optional), "topologyConstraint": _topology(spec.topology)}
+    return {"apiVersion": POD_GROUP_API, "kind": "PodGroup", "metadata": _filled(metadata), "spec": fields}
 
 
 def _sub_group(sub_group: SubGroupSpec) -> Object:
@@ -84,15 +84,11 @@ def keeping_decisions(new: Object, old: Object, settings: GroupingSettings) -> O
     by_system = annotations_of(old).get(names.TOPOLOGY_SOURCE) == "system"
     if by_system or not text_at(new, "spec", "topologyConstraint", "topology"):
         spec["topologyConstraint"] = old_spec.get("topologyConstraint") or {}
-    metadata = {**(new.get("metadata") or {}), "labels": _decided_labels(new, old, settings)}
-    return {**new, "metadata": _filled(metadata), "spec": spec}
-
-
-def _decided_labels(new: Object, old: Object, settings: GroupingSettings) -> dict[str, str]:
-    """Return the new group's labels; node pool and queue labels are kept from the old one, even if absent there."""
+    # Labels of node pool and queue are those of the old group, even if absent there.
     kept = (settings.node_pool_label, settings.queue_label, names.LEGACY_QUEUE_LABEL)
-    wanted = {key: value for key, value in labels_of(new).items() if key != settings.node_pool_label}
-    return {**wanted, **{key: labels_of(old)[key] for key in kept if key in labels_of(old)}}
+    labels = {key: value for key, value in labels_of(new).items() if key != settings.node_pool_label}
+    labels |= {key: labels_of(old)[key] for key in kept if key in labels_of(old)}
+    return {**new, "metadata": _filled({**(new.get("metadata") or {}), "labels": labels}), "spec": spec}
 
 
 def merged(old: Object, new: Object) -> Object:

@@ -326,9 +326,7 @@ class ClusterLookup:
         if api_version == SCHEDULING_GROUP_API:
             group = self._informers.scheduling_groups[kind].get(name, namespace)
             return None if group is None else {**group, "apiVersion": api_version, "kind": kind}
-        return self._cached(ObjectKey(api_version, kind, namespace, name))
-
-    def _cached(self, key: ObjectKey) -> Object | None:
+        key = ObjectKey(api_version, kind, namespace, name)
         self.read.add(key)
         entry = self._cache.get(key)
         if entry is None:
@@ -340,7 +338,8 @@ class ClusterLookup:
     def list(self, api_version: str, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Object]:
         """See `ObjectLookup.list`; supports only the kinds that rules list, which all have informers."""
         if (api_version, kind) == ("v1", "Pod"):
-            return [unstructured_pod(pod) for pod in self._pods(namespace, labels)]
+            pods = (pod for (home, _), pod in self._informers.pods.items() if home == namespace)
+            return [unstructured_pod(pod) for pod in pods if has_labels(pod.metadata.labels, labels)]
         if (api_version, kind) == (KARTA_API, "Karta"):
             held = self._informers.kartas.items() if self._informers.kartas else ()
             return [karta for _, karta in held if has_labels(karta["metadata"].get("labels"), labels)]
@@ -348,8 +347,3 @@ class ClusterLookup:
             groups = self._informers.scheduling_groups[kind].items()
             return [group for (home, _), group in groups if home == namespace]
         raise ValueError(f"{api_version} {kind} has no informer and cannot be listed")
-
-    def _pods(self, namespace: str, labels: Mapping[str, str]) -> Iterable[kinds.Pod]:
-        for (home, _), pod in self._informers.pods.items():
-            if home == namespace and has_labels(pod.metadata.labels, labels):
-                yield pod

@@ -11,8 +11,8 @@ from functools import partial
 
 import structlog
 
-from pykai.controllers.podgrouper.rules.fields import GroupingError
 from pykai.controllers.podgrouper.rules.native import min_count
+from pykai.controllers.podgrouper.rules.workload import GroupingError
 from pykai.kube.api import Api, EventType, Object, Patch
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory, SharedInformer

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from pykai.controllers.podgrouper.grouping import pod_patch
 from pykai.controllers.podgrouper.podgroup import pod_group_to_write
-from pykai.controllers.podgrouper.rules.fields import GroupingError
-from pykai.controllers.podgrouper.rules.workload import GroupingSettings
+from pykai.controllers.podgrouper.rules.workload import GroupingError, GroupingSettings
 from pykai.objects import names
 from tests.hostile_values import anything, texts
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.controllers.podgrouper.rules.fields import GroupingError
-from pykai.controllers.podgrouper.rules.workload import GroupingSettings
+from pykai.controllers.podgrouper.rules.workload import GroupingError, GroupingSettings
 
 from .cluster import Object, grouped, obj, pod, pod_group, ref
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.podgrouper.rules.fields import GroupingError
-from pykai.controllers.podgrouper.rules.workload import GroupTopology
+from pykai.controllers.podgrouper.rules.workload import GroupingError, GroupTopology
 
 from .cluster import Object, grouped, home, obj, pod, tree
 

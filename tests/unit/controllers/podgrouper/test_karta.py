@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from pykai.controllers.podgrouper.grouping import ignored_settings
-from pykai.controllers.podgrouper.rules.fields import GroupingError
 from pykai.controllers.podgrouper.rules.jq_sandbox import SANDBOX
 from pykai.controllers.podgrouper.rules.karta import scale, structure
-from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupTopology, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupingError, GroupingSettings, GroupTopology, Workload
 
 from .cluster import Memory, Object, grouped, home, obj, pod, tree
 

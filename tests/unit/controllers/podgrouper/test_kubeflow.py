@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.podgrouper.rules.fields import GroupingError
+from pykai.controllers.podgrouper.rules.workload import GroupingError
 
 from .cluster import Object, grouped, home, obj, pod, tree
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from pykai.controllers.podgrouper.grouping import ignored_settings, workload_of
-from pykai.controllers.podgrouper.rules.fields import GroupingError
-from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec
+from pykai.controllers.podgrouper.rules.workload import GroupingError, GroupingSettings, GroupSpec
 
 from .cluster import Memory, Object, group_pod, obj, pod, ref
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pykai.controllers.podgrouper.grouping import has_labels, ownership
-from pykai.controllers.podgrouper.rules.fields import GroupingError
+from pykai.controllers.podgrouper.rules.workload import GroupingError
 
 from .cluster import Memory, Object, obj, pod, ref
 

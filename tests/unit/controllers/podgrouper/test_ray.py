@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.controllers.podgrouper.rules.fields import GroupingError
-from pykai.controllers.podgrouper.rules.workload import GroupTopology
+from pykai.controllers.podgrouper.rules.workload import GroupingError, GroupTopology
 
 from .cluster import Object, grouped, home, obj, pod, pod_group, tree
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykai.controllers.podgrouper.rules.fields import GroupingError
-from pykai.controllers.podgrouper.rules.workload import GroupTopology
+from pykai.controllers.podgrouper.rules.workload import GroupingError, GroupTopology
 
 from .cluster import Object, grouped, home, obj, pod, tree
 

@@ -18,8 +18,12 @@ from functools import lru_cache
 import yaml
 from msgspec import DecodeError, Struct, json
 
-from pykai.controllers.podgrouper.rules.fields import (
+from pykai.controllers.podgrouper.rules.workload import (
+    ForbiddenError,
     GroupingError,
+    GroupSpec,
+    GroupTopology,
+    Workload,
     annotations_of,
     group_version_kind,
     labels_of,
@@ -30,7 +34,6 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     uid_of,
 )
-from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupSpec, GroupTopology, Workload
 from pykai.kube.api import Object
 from pykai.objects import names, units
 
@@ -110,7 +113,10 @@ def default_for(owner: Object, defaults: KindDefaults) -> KindDefault:
 
 def priority_class(work: Workload) -> str:
     """Return the first requested class that exists, else the default of the workload's kind."""
-    return next((name for name in requested_priorities(work) if name and _exists(work, name)), work.default_priority)
+    for name in requested_priorities(work):
+        if name and work.lookup.get("scheduling.k8s.io/v1", "PriorityClass", "", name) is not None:
+            return name
+    return work.default_priority
 
 
 def requested_priorities(work: Workload) -> Iterator[str]:
@@ -123,23 +129,17 @@ def requested_priorities(work: Workload) -> Iterator[str]:
         yield default_for(owner, defaults).priority_class
 
 
-def _exists(work: Workload, priority: str) -> bool:
-    return work.lookup.get("scheduling.k8s.io/v1", "PriorityClass", "", priority) is not None
-
-
 def preemptibility(work: Workload, defaults: KindDefaults) -> str:
-    """Return one of PREEMPTIBILITIES; empty: the priority decides. Other values are ignored."""
-    return next((value for value in requested_preemptibilities(work, defaults) if value in PREEMPTIBILITIES), "")
+    """Return one of PREEMPTIBILITIES; empty: the priority decides. Other values are ignored.
 
-
-def requested_preemptibilities(work: Workload, defaults: KindDefaults) -> Iterator[str]:
-    """Yield every value in order of precedence; an empty label is a value, an empty default is not."""
+    Labels come before the administrator's defaults; an empty label is a value, an empty default is not.
+    """
     for obj in (*work.chain, work.pod):
-        if names.PREEMPTIBILITY_LABEL in labels_of(obj):
-            yield labels_of(obj)[names.PREEMPTIBILITY_LABEL]
-    for owner in work.chain:
-        if value := default_for(owner, defaults).preemptibility:
-            yield value
+        value = labels_of(obj).get(names.PREEMPTIBILITY_LABEL)
+        if value is not None and value in PREEMPTIBILITIES:
+            return value
+    usual = (default_for(owner, defaults).preemptibility for owner in work.chain)
+    return next((value for value in usual if value and value in PREEMPTIBILITIES), "")
 
 
 MAX_PARTS = 10_000
@@ -208,14 +208,17 @@ def batch_min_member(owner: Object) -> int | None:
 
 def basic_group(work: Workload) -> GroupSpec:
     """Return the default group without preemptibility, durations and topology, which not every kind supports."""
+    group_, version, kind = group_version_kind(work.top)
+    top = {"name": name_of(work.top), "uid": uid_of(work.top), "group": group_, "version": version, "kind": kind}
+    annotations = {names.TOP_OWNER_METADATA: "".join(f"{key}: {_yaml_scalar(text)}\n" for key, text in top.items())}
     return GroupSpec(
         name=group_name(work.top),
         namespace=namespace_of(work.pod),
         owner=owner_reference(work.top),
         queue=queue(work),
         priority_class=priority_class(work),
-        labels=_labels(work),
-        annotations=_annotations(work),
+        labels={**_user(labels_of(work.pod)), **labels_of(work.top)},
+        annotations={**annotations, **_user(annotations_of(work.pod)), **annotations_of(work.top)},
     )
 
 
@@ -230,19 +233,20 @@ def group_name(owner: Object) -> str:
 
 
 def queue(work: Workload) -> str:
-    """Return the queue in the labels; the older key is read only if neither object has the configured one."""
+    """Return the queue in the labels; the older key is read only if neither object has the configured one.
+
+    Without one, a project names it, with the node pool if there is one.
+    """
     wanted = (
         labels_of(obj).get(key)
         for key in (work.settings.queue_label, names.LEGACY_QUEUE_LABEL)
         for obj in (work.top, work.pod)
     )
-    return next(filter(None, wanted), None) or _project_queue(work) or names.DEFAULT_QUEUE
-
-
-def _project_queue(work: Workload) -> str:
+    if found := next(filter(None, wanted), None):
+        return found
     project = labels_of(work.top).get(names.PROJECT_LABEL) or labels_of(work.pod).get(names.PROJECT_LABEL) or ""
     pool = labels_of(work.pod).get(work.settings.node_pool_label)
-    return f"{project}-{pool}" if project and pool else project
+    return (f"{project}-{pool}" if project and pool else project) or names.DEFAULT_QUEUE
 
 
 def preemption_delay(work: Workload) -> float | None:
@@ -289,26 +293,8 @@ def annotated_topology(annotations: Mapping[str, str]) -> GroupTopology:
     )
 
 
-def _labels(work: Workload) -> dict[str, str]:
-    return {**_entry(names.USER_LABEL, labels_of(work.pod)), **labels_of(work.top)}
-
-
-def _annotations(work: Workload) -> dict[str, str]:
-    return {
-        names.TOP_OWNER_METADATA: _top_owner_metadata(work.top),
-        **_entry(names.USER_LABEL, annotations_of(work.pod)),
-        **annotations_of(work.top),
-    }
-
-
-def _entry(key: str, source: Mapping[str, str]) -> dict[str, str]:
-    return {key: source[key]} if key in source else {}
-
-
-def _top_owner_metadata(top: Object) -> str:
-    group_, version, kind = group_version_kind(top)
-    entries = {"name": name_of(top), "uid": uid_of(top), "group": group_, "version": version, "kind": kind}
-    return "".join(f"{key}: {_yaml_scalar(text)}\n" for key, text in entries.items())
+def _user(source: Mapping[str, str]) -> dict[str, str]:
+    return {names.USER_LABEL: source[names.USER_LABEL]} if names.USER_LABEL in source else {}
 
 
 @lru_cache(maxsize=4096)

@@ -6,13 +6,16 @@ the top owner apply where the PodGang has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from pykai.controllers.podgrouper.rules import defaults
 from pykai.controllers.podgrouper.rules.defaults import PREEMPTIBILITIES
-from pykai.controllers.podgrouper.rules.fields import (
+from pykai.controllers.podgrouper.rules.workload import (
     GroupingError,
+    GroupSpec,
+    GroupTopology,
+    SubGroupSpec,
+    Workload,
     annotations_of,
     count_at,
     full_name,
@@ -23,7 +26,6 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     value_at,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, GroupTopology, SubGroupSpec, Workload
 from pykai.kube.api import Object
 from pykai.objects import names
 
@@ -33,13 +35,23 @@ _TOPOLOGY_NAME = "grove.io/topology-name"
 
 def pod_gang(work: Workload) -> GroupSpec:
     """Return the group of the pod's PodGang."""
-    gang = _pod_gang(work)
+    name = work.required_label(_GANG_LABEL)
+    gang = work.lookup.get("scheduler.grove.io/v1alpha1", "PodGang", namespace_of(work.pod), name)
+    if gang is None:
+        raise GroupingError(f"PodGang {namespace_of(work.pod)}/{name} of pod {full_name(work.pod)} does not exist")
     spec = defaults.group(work.seen_from(gang))
     spec = _with_inherited(
         replace(spec, priority_class=text_at(gang, "spec", "priorityClassName") or spec.priority_class), work.top
     )
     topology_name = spec.annotations.get(_TOPOLOGY_NAME) or spec.annotations.get(names.TOPOLOGY, "")
-    members = _members(gang, topology_name)
+    pod_groups = maps_at(gang, "spec", "podgroups")
+    if pod_groups is None:
+        raise GroupingError(f"PodGang {full_name(gang)} has no spec.podgroups")
+    where = f"PodGang {full_name(gang)}: spec.podgroups"
+    members = [
+        member(pod_group, namespace_of(gang), topology_name, f"{where}[{index}]")
+        for index, pod_group in enumerate(pod_groups)
+    ]
     return replace(
         spec,
         topology=_topology(gang, topology_name, full_name(gang)) or spec.topology,
@@ -48,37 +60,23 @@ def pod_gang(work: Workload) -> GroupSpec:
     )
 
 
-def _pod_gang(work: Workload) -> Object:
-    name = labels_of(work.pod).get(_GANG_LABEL)
-    if not name:
-        raise GroupingError(f'pod {full_name(work.pod)} missing required label "{_GANG_LABEL}"')
-    gang = work.lookup.get("scheduler.grove.io/v1alpha1", "PodGang", namespace_of(work.pod), name)
-    if gang is None:
-        raise GroupingError(f"PodGang {namespace_of(work.pod)}/{name} of pod {full_name(work.pod)} does not exist")
-    return gang
-
-
 def _with_inherited(spec: GroupSpec, top: Object) -> GroupSpec:
     """Return the group with labels and annotations that only the top owner has, and the fields they set."""
     all_labels = {**labels_of(top), **spec.labels}
     notes = {**annotations_of(top), **spec.annotations}
     delay = defaults.readable_seconds(notes.get(names.PREEMPTION_DELAY, ""))
+    preemptibility = all_labels.get(names.PREEMPTIBILITY_LABEL, "")
     grace = defaults.readable_seconds(notes.get(names.STALENESS_GRACE_PERIOD, ""))
     return replace(
         spec,
         labels=all_labels,
         annotations=notes,
         priority_class=all_labels.get(names.PRIORITY_CLASS_LABEL) or spec.priority_class,
-        preemptibility=_valid_preemptibility(all_labels) or spec.preemptibility,
+        preemptibility=(preemptibility if preemptibility in PREEMPTIBILITIES else "") or spec.preemptibility,
         preemption_delay=spec.preemption_delay if delay is None or delay < 0 else delay,
         staleness_grace_period=spec.staleness_grace_period if grace is None else grace,
         topology=defaults.annotated_topology(notes),
     )
-
-
-def _valid_preemptibility(all_labels: Mapping[str, str]) -> str:
-    value = all_labels.get(names.PREEMPTIBILITY_LABEL, "")
-    return value if value in PREEMPTIBILITIES else ""
 
 
 def _sub_groups(gang: Object, topology_name: str, members: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
@@ -101,17 +99,6 @@ def _pod_group_names(config: Object, where: str) -> list[str]:
     if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
         raise GroupingError(f"{where}.podGroupNames is not a list of names")
     return found
-
-
-def _members(gang: Object, topology_name: str) -> list[SubGroupSpec]:
-    pod_groups = maps_at(gang, "spec", "podgroups")
-    if pod_groups is None:
-        raise GroupingError(f"PodGang {full_name(gang)} has no spec.podgroups")
-    where = f"PodGang {full_name(gang)}: spec.podgroups"
-    return [
-        member(pod_group, namespace_of(gang), topology_name, f"{where}[{index}]")
-        for index, pod_group in enumerate(pod_groups)
-    ]
 
 
 def member(pod_group: Object, home: str, topology_name: str, where: str) -> SubGroupSpec:

@@ -11,11 +11,13 @@ from dataclasses import replace
 
 from pykai.controllers.podgrouper.rules import defaults
 from pykai.controllers.podgrouper.rules.defaults import MAX_PARTS
-from pykai.controllers.podgrouper.rules.fields import (
+from pykai.controllers.podgrouper.rules.workload import (
     GroupingError,
+    GroupSpec,
+    SubGroupSpec,
+    Workload,
     count_at,
     full_name,
-    labels_of,
     maps_at,
     name_of,
     owner_references,
@@ -24,7 +26,6 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     uid_of,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroupSpec, Workload
 from pykai.kube.api import Object
 from pykai.objects import names
 
@@ -79,35 +80,24 @@ _INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
 
 def job_set(work: Workload) -> GroupSpec:
     """Return one group for the JobSet, with as many of its replicated jobs as must start together."""
-    jobs = [_named(work, job) for job in maps_at(work.top, "spec", "replicatedJobs") or []]
+    jobs = maps_at(work.top, "spec", "replicatedJobs") or []
+    if not all(text_at(job, "name") for job in jobs):
+        raise GroupingError(f"jobset {full_name(work.top)}: a replicatedJob has no name")
     if not jobs:
         raise GroupingError(f"jobset {full_name(work.top)} has no replicatedJobs")
     spec = defaults.group(work)
-    if _has_flat_group(work, spec.name, jobs):
-        return _flat_group(work, spec)
+    in_order = text_at(work.top, "spec", "startupPolicy", "startupPolicyOrder") == "InOrder"
+    if any(map(work.has_flat_group, (spec.name, *(f"{spec.name}-{job['name']}" for job in jobs)))):
+        name = f"{spec.name}-{work.required_label(_JOB_LABEL)}" if in_order else spec.name
+        return replace(spec, name=name, min_member=defaults.batch_min_member(work.top) or 1)
     active = [job for job in jobs if _replicas(job) > 0]
     replicas = sum(map(_replicas, active))
     if replicas > MAX_PARTS:
         raise GroupingError(f"jobset {full_name(work.top)}: {replicas} replicas are more than {MAX_PARTS}")
     tree = [sub_group for job in active for sub_group in _replicated_job(job)]
-    return replace(spec, min_member=0, min_sub_group=_min_jobs(work, len(active)), sub_groups=_with_pod(work, tree))
-
-
-def _named(work: Workload, job: Object) -> Object:
-    if not text_at(job, "name"):
-        raise GroupingError(f"jobset {full_name(work.top)}: a replicatedJob has no name")
-    return job
-
-
-def _min_jobs(work: Workload, jobs: int) -> int:
     wanted = defaults.batch_min_member(work.top)
-    if wanted is not None:
-        return min(wanted, jobs)
-    return 1 if _starts_in_order(work) else jobs
-
-
-def _starts_in_order(work: Workload) -> bool:
-    return text_at(work.top, "spec", "startupPolicy", "startupPolicyOrder") == "InOrder"
+    minimum = (1 if in_order else len(active)) if wanted is None else min(wanted, len(active))
+    return replace(spec, min_member=0, min_sub_group=minimum, sub_groups=_with_pod(work, tree))
 
 
 def _replicas(job: Object) -> int:
@@ -134,25 +124,7 @@ def _replicated_job(job: Object) -> list[SubGroupSpec]:
 
 
 def _with_pod(work: Workload, tree: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
-    leaf = f"{_pod_label(work, _JOB_LABEL)}-replica-{_pod_label(work, _INDEX_LABEL)}"
+    leaf = f"{work.required_label(_JOB_LABEL)}-replica-{work.required_label(_INDEX_LABEL)}"
     if all(leaf != sub_group.name for sub_group in tree):
         raise GroupingError(f"pod {full_name(work.pod)}: jobset {full_name(work.top)} has no {leaf}")
     return tuple(sub_group.taking(work.pod_name) if sub_group.name == leaf else sub_group for sub_group in tree)
-
-
-def _pod_label(work: Workload, key: str) -> str:
-    value = labels_of(work.pod).get(key)
-    if not value:
-        raise GroupingError(f'pod {full_name(work.pod)} missing required label "{key}"')
-    return value
-
-
-def _has_flat_group(work: Workload, base: str, jobs: list[Object]) -> bool:
-    candidates = (base, *(f"{base}-{job['name']}" for job in jobs))
-    found = (work.existing_group(candidate) for candidate in candidates)
-    return any(existing is not None and not maps_at(existing, "spec", "subGroups") for existing in found)
-
-
-def _flat_group(work: Workload, spec: GroupSpec) -> GroupSpec:
-    group_name = f"{spec.name}-{_pod_label(work, _JOB_LABEL)}" if _starts_in_order(work) else spec.name
-    return replace(spec, name=group_name, min_member=defaults.batch_min_member(work.top) or 1)

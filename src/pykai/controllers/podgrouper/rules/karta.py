@@ -17,8 +17,13 @@ from itertools import zip_longest
 from typing import Any
 
 from pykai.controllers.podgrouper.rules import defaults
-from pykai.controllers.podgrouper.rules.fields import (
+from pykai.controllers.podgrouper.rules.jq_sandbox import JqError, JqEvaluator
+from pykai.controllers.podgrouper.rules.workload import (
     GroupingError,
+    GroupSpec,
+    GroupTopology,
+    SubGroupSpec,
+    Workload,
     full_name,
     group_version_kind,
     map_at,
@@ -27,8 +32,6 @@ from pykai.controllers.podgrouper.rules.fields import (
     uid_of,
     value_at,
 )
-from pykai.controllers.podgrouper.rules.jq_sandbox import JqError, JqEvaluator
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, GroupTopology, SubGroupSpec, Workload
 from pykai.kube.api import Object
 from pykai.objects.names import is_subdomain
 
@@ -74,10 +77,13 @@ def structure(karta: Object, jq: JqEvaluator) -> Structure:
     found = Structure(names[0], dict(zip(names, (root, *children), strict=True)), jq)
     for name in names[1:]:
         _check_descent(found, name)
-    for definition in found.components.values():
-        for path in (*_SELECTOR_PATHS, *_WORKLOAD_PATHS):
-            if program := text_at(definition, *path):
-                _checked(jq, program)
+    paths = (*_SELECTOR_PATHS, *_WORKLOAD_PATHS)
+    try:
+        for program in (text_at(definition, *path) for definition in found.components.values() for path in paths):
+            if program:
+                jq.check(program)
+    except JqError as error:
+        raise KartaError(str(error)) from error
     return found
 
 
@@ -91,13 +97,6 @@ def _check_descent(found: Structure, name: str) -> None:
         current = text_at(found.components[current], "ownerRef")
 
 
-def _checked(jq: JqEvaluator, program: str) -> None:
-    try:
-        jq.check(program)
-    except JqError as error:
-        raise KartaError(str(error)) from error
-
-
 def values(jq: JqEvaluator, program: str, obj: Object) -> list[Any]:
     """Return everything that a jq program yields for an object."""
     try:
@@ -109,22 +108,15 @@ def values(jq: JqEvaluator, program: str, obj: Object) -> list[Any]:
 def scale(found: Structure, name: str, workload: Object, instance: str | None = None) -> int:
     """Return the pods of a component, or of one instance of it; 0 if its subtree states no scale."""
     definition = found.component(name)
-    if any(text_at(definition, "scaleDefinition", field) for field in _SCALE_FIELDS):
-        return sum(_per_instance(found, definition, workload, instance))
-    return sum(scale(found, child, workload) for child in found.children(name))
-
-
-def _per_instance(found: Structure, definition: Object, workload: Object, instance: str | None) -> list[int]:
+    if not any(text_at(definition, "scaleDefinition", field) for field in _SCALE_FIELDS):
+        return sum(scale(found, child, workload) for child in found.children(name))
     minimum, replicas = (_counts(found.jq, definition, field, workload) for field in _SCALE_FIELDS)
     counts = [least or usual for least, usual in zip_longest(minimum, replicas, fillvalue=0)]
     id_path = text_at(definition, "instanceIdPath")
     if instance is None or not id_path:
-        return counts
-    return [
-        count
-        for identity, count in zip(values(found.jq, id_path, workload), counts, strict=False)
-        if identity == instance
-    ]
+        return sum(counts)
+    identities = values(found.jq, id_path, workload)
+    return sum(count for identity, count in zip(identities, counts, strict=False) if identity == instance)
 
 
 def _counts(jq: JqEvaluator, definition: Object, field: str, workload: Object) -> list[int]:
@@ -212,13 +204,13 @@ def _by_component(work: Workload, spec: GroupSpec, found: Structure, wanted: Obj
     mappings = maps_at(wanted, "subGroups") or []
     if not mappings:
         return replace(spec, min_member=_min_member(work, found, found.root))
-    sub_groups = _with_pod(work, found, [_sub_group(work, found, mapping) for mapping in mappings])
+    parts = []
+    for mapping in mappings:
+        component = text_at(mapping, "componentName")
+        parts.append(SubGroupSpec(component, _min_member(work, found, component), topology=_topology(mapping)))
+    own = next((part for part in parts if owns(found, part.name, work.pod)), None)
+    sub_groups = tuple(part.taking(work.pod_name) if part is own else part for part in parts)
     return replace(spec, min_member=0, min_sub_group=len(sub_groups), sub_groups=sub_groups)
-
-
-def _sub_group(work: Workload, found: Structure, mapping: Object) -> SubGroupSpec:
-    component = text_at(mapping, "componentName")
-    return SubGroupSpec(component, _min_member(work, found, component), topology=_topology(mapping))
 
 
 def _min_member(work: Workload, found: Structure, component: str) -> int:
@@ -226,11 +218,6 @@ def _min_member(work: Workload, found: Structure, component: str) -> int:
     if pods <= 0:
         raise KartaError(f"component {component} must expose a replica scale definition")
     return pods
-
-
-def _with_pod(work: Workload, found: Structure, sub_groups: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
-    own = next((sub_group for sub_group in sub_groups if owns(found, sub_group.name, work.pod)), None)
-    return tuple(part.taking(work.pod_name) if part is own else part for part in sub_groups)
 
 
 def _topology(source: Object) -> GroupTopology | None:

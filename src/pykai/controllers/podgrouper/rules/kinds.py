@@ -7,13 +7,19 @@ inside; labels and annotations of the wrapper apply where the inner object has n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pykai.controllers.podgrouper.rules import defaults, grove, jobs, karta, kubeflow, leaderworkerset, pods, ray
 from pykai.controllers.podgrouper.rules.defaults import default_for, kind_defaults
-from pykai.controllers.podgrouper.rules.fields import (
+from pykai.controllers.podgrouper.rules.workload import (
+    BUILD,
+    INFERENCE,
+    TRAIN,
     GroupingError,
+    GroupSpec,
+    Rule,
+    Workload,
     annotations_of,
     group_version_kind,
     labels_of,
@@ -21,7 +27,6 @@ from pykai.controllers.podgrouper.rules.fields import (
     namespace_of,
     text_at,
 )
-from pykai.controllers.podgrouper.rules.workload import BUILD, INFERENCE, TRAIN, GroupSpec, Rule, Workload
 from pykai.kube.api import Object
 from pykai.objects import names
 
@@ -91,24 +96,17 @@ class WorkloadKind:
         return self.rule(replace(work, owners=owners, default_priority=self.priority))
 
 
-def _wrapped(work: Workload) -> GroupSpec:
+def wrapped(work: Workload) -> GroupSpec:
     """Return the group of a wrapped workload, by the row of its kind."""
     return group_wrapped(work, lambda inner: (known(*group_version_kind(inner.top)) or DEFAULT).apply(inner))
-
-
-WRAPPED: Rule = _wrapped
-"""The rule of wrapper kinds."""
-
-
-def _by_key(rows: Iterable[WorkloadKind]) -> Mapping[tuple[str, str, str], WorkloadKind]:
-    return {(row.group, row.version, row.kind): row for row in rows}
 
 
 DEFAULT = WorkloadKind("*", ANY_VERSION, "*", defaults.with_batch_minimum, all_owners=True)
 KARTA = WorkloadKind("*", ANY_VERSION, "*", karta.by_karta, all_owners=True)
 
-TABLE: Mapping[tuple[str, str, str], WorkloadKind] = _by_key(
-    (
+TABLE: Mapping[tuple[str, str, str], WorkloadKind] = {
+    (row.group, row.version, row.kind): row
+    for row in (
         WorkloadKind(
             "",
             "v1",
@@ -156,7 +154,7 @@ TABLE: Mapping[tuple[str, str, str], WorkloadKind] = _by_key(
         ),
         WorkloadKind("kubeflow.org", "v1beta1", "Notebook", defaults.group, BUILD),
         WorkloadKind("kubeflow.org", "v1alpha1", "ScheduledWorkflow", defaults.group, all_owners=True),
-        WorkloadKind("trainer.kubeflow.org", "v1alpha1", "TrainJob", _wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("trainer.kubeflow.org", "v1alpha1", "TrainJob", wrapped, all_owners=True, starts=_INNER),
         WorkloadKind("ray.io", "v1", "RayCluster", ray.cluster, starts=_RAY),
         WorkloadKind("ray.io", "v1alpha1", "RayCluster", ray.cluster, starts=_RAY),
         WorkloadKind("ray.io", "v1", "RayJob", ray.on_cluster(*ray.CLUSTER_NAME_OF_JOB), starts=_RAY),
@@ -179,7 +177,7 @@ TABLE: Mapping[tuple[str, str, str], WorkloadKind] = _by_key(
         ),
         WorkloadKind("grove.io", "v1alpha1", "PodCliqueSet", grove.pod_gang, starts=_GROVE),
         WorkloadKind("grove.io", "v1alpha1", "PodGangSet", grove.pod_gang, starts=_GROVE),
-        WorkloadKind("nvidia.com", ANY_VERSION, "DynamoGraphDeployment", _wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("nvidia.com", ANY_VERSION, "DynamoGraphDeployment", wrapped, all_owners=True, starts=_INNER),
         WorkloadKind(
             "serving.knative.dev",
             "v1",
@@ -198,15 +196,15 @@ TABLE: Mapping[tuple[str, str, str], WorkloadKind] = _by_key(
         WorkloadKind("workspace.devfile.io", "v1alpha2", "DevWorkspace", defaults.group, all_owners=True),
         WorkloadKind("tekton.dev", "v1", "PipelineRun", defaults.group, all_owners=True),
         WorkloadKind("tekton.dev", "v1", "TaskRun", defaults.group, all_owners=True),
-        WorkloadKind("argoproj.io", "v1alpha1", "Workflow", _wrapped, all_owners=True, starts=_INNER),
-        WorkloadKind("run.ai", ANY_VERSION, "TrainingWorkload", _wrapped, all_owners=True, starts=_INNER),
-        WorkloadKind("run.ai", ANY_VERSION, "InteractiveWorkload", _wrapped, all_owners=True, starts=_INNER),
-        WorkloadKind("run.ai", ANY_VERSION, "DistributedWorkload", _wrapped, all_owners=True, starts=_INNER),
-        WorkloadKind("run.ai", ANY_VERSION, "InferenceWorkload", _wrapped, all_owners=True, starts=_INNER),
-        WorkloadKind("run.ai", ANY_VERSION, "DistributedInferenceWorkload", _wrapped, all_owners=True, starts=_INNER),
-        WorkloadKind("run.ai", ANY_VERSION, "WorkloadRunner", _wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("argoproj.io", "v1alpha1", "Workflow", wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("run.ai", ANY_VERSION, "TrainingWorkload", wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("run.ai", ANY_VERSION, "InteractiveWorkload", wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("run.ai", ANY_VERSION, "DistributedWorkload", wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("run.ai", ANY_VERSION, "InferenceWorkload", wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("run.ai", ANY_VERSION, "DistributedInferenceWorkload", wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("run.ai", ANY_VERSION, "WorkloadRunner", wrapped, all_owners=True, starts=_INNER),
     )
-)
+}
 
 
 def known(group: str, version: str, kind: str) -> WorkloadKind | None:

@@ -10,8 +10,12 @@ from dataclasses import replace
 
 from pykai.controllers.podgrouper.rules import defaults
 from pykai.controllers.podgrouper.rules.defaults import ceil_div, checked_count, segment_topology
-from pykai.controllers.podgrouper.rules.fields import (
+from pykai.controllers.podgrouper.rules.workload import (
     GroupingError,
+    GroupSpec,
+    Rule,
+    SubGroupSpec,
+    Workload,
     annotations_of,
     count_at,
     full_name,
@@ -23,7 +27,6 @@ from pykai.controllers.podgrouper.rules.fields import (
     value_at,
     whole,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroupSpec, Workload
 from pykai.kube.api import Object
 from pykai.objects import names
 

@@ -10,8 +10,11 @@ from dataclasses import replace
 
 from pykai.controllers.podgrouper.rules import defaults
 from pykai.controllers.podgrouper.rules.defaults import ceil_div, checked_count, segment_topology
-from pykai.controllers.podgrouper.rules.fields import (
+from pykai.controllers.podgrouper.rules.workload import (
     GroupingError,
+    GroupSpec,
+    SubGroupSpec,
+    Workload,
     annotations_of,
     count_at,
     full_name,
@@ -21,7 +24,6 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     whole,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroupSpec, Workload
 from pykai.objects import names
 
 _GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"

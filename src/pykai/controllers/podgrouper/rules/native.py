@@ -16,8 +16,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pykai.controllers.podgrouper.rules import defaults
-from pykai.controllers.podgrouper.rules.fields import (
+from pykai.controllers.podgrouper.rules.workload import (
     GroupingError,
+    GroupSpec,
+    Rule,
+    SubGroupSpec,
+    Workload,
     annotations_of,
     count_at,
     full_name,
@@ -28,7 +32,6 @@ from pykai.controllers.podgrouper.rules.fields import (
     namespace_of,
     text_at,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroupSpec, Workload
 from pykai.kube.api import Object
 from pykai.objects import names
 
@@ -169,7 +172,11 @@ def _by_workload(work: Workload) -> GroupSpec:
     found = work.lookup.get(WORKLOAD_API, "Workload", namespace_of(work.pod), name)
     if found is None:
         raise GroupingError(f"Workload {namespace_of(work.pod)}/{name} of pod {full_name(work.pod)} does not exist")
-    policy = _policy(found, group)
+    groups = maps_at(found, "spec", "podGroups") or []
+    defined = next((each for each in groups if text_at(each, "name") == group), None)
+    if defined is None:
+        raise GroupingError(f"Workload {full_name(found)} has no pod group {group!r}")
+    policy = map_at(defined, "policy") or {}
     spec = defaults.group(_with_labels(work, found))
     return replace(
         spec,
@@ -177,14 +184,6 @@ def _by_workload(work: Workload) -> GroupSpec:
         min_member=_min_count(found, group, policy),
         labels={**spec.labels, **labels_of(found)},
     )
-
-
-def _policy(workload: Object, group: str) -> Object:
-    groups = maps_at(workload, "spec", "podGroups") or []
-    found = next((each for each in groups if text_at(each, "name") == group), None)
-    if found is None:
-        raise GroupingError(f"Workload {full_name(workload)} has no pod group {group!r}")
-    return map_at(found, "policy") or {}
 
 
 def _min_count(workload: Object, group: str, policy: Object) -> int:

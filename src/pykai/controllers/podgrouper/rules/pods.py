@@ -12,8 +12,11 @@ from dataclasses import replace
 from msgspec import ValidationError, convert
 
 from pykai.controllers.podgrouper.rules import defaults
-from pykai.controllers.podgrouper.rules.fields import (
+from pykai.controllers.podgrouper.rules.workload import (
+    INFERENCE,
     GroupingError,
+    GroupSpec,
+    Workload,
     annotations_of,
     full_name,
     labels_of,
@@ -23,7 +26,6 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     whole,
 )
-from pykai.controllers.podgrouper.rules.workload import INFERENCE, GroupSpec, Workload
 from pykai.kernels.selectors import selects
 from pykai.kube.api import Object
 from pykai.objects import names
@@ -109,21 +111,14 @@ _MIN_SCALE = "autoscaling.knative.dev/min-scale"
 
 def knative_service(work: Workload) -> GroupSpec:
     """Return the group of the pod's revision, or of the pod."""
-    revision = _revision(work)
+    name = work.required_label(_REVISION_LABEL)
+    revision = work.lookup.get("serving.knative.dev/v1", "Revision", namespace_of(work.pod), name)
+    if revision is None:
+        raise GroupingError(f"revision {name} of pod {full_name(work.pod)} does not exist")
     spec = defaults.basic_group(work.seen_from(revision))
     if work.settings.knative_gang and not _pods_have_own_groups(work, spec.name):
         return replace(spec, min_member=_min_scale(revision))
     return replace(defaults.per_pod(work, spec), priority_class=INFERENCE)
-
-
-def _revision(work: Workload) -> Object:
-    name = labels_of(work.pod).get(_REVISION_LABEL)
-    if not name:
-        raise GroupingError(f'pod {full_name(work.pod)} missing required label "{_REVISION_LABEL}"')
-    revision = work.lookup.get("serving.knative.dev/v1", "Revision", namespace_of(work.pod), name)
-    if revision is None:
-        raise GroupingError(f"revision {name} of pod {full_name(work.pod)} does not exist")
-    return revision
 
 
 def _pods_have_own_groups(work: Workload, gang: str) -> bool:

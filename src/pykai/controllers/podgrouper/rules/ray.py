@@ -9,8 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pykai.controllers.podgrouper.rules import defaults
-from pykai.controllers.podgrouper.rules.fields import (
+from pykai.controllers.podgrouper.rules.workload import (
     GroupingError,
+    GroupSpec,
+    GroupTopology,
+    Rule,
+    SubGroupSpec,
+    Workload,
     count_at,
     full_name,
     labels_of,
@@ -19,7 +24,6 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     value_at,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, GroupTopology, Rule, SubGroupSpec, Workload
 from pykai.kube.api import Object
 
 _GROUP_LABEL = "ray.io/group"
@@ -63,28 +67,16 @@ def _cluster_of(work: Workload, name_paths: tuple[tuple[str, ...], ...]) -> Obje
 
 def _gang(work: Workload, ray_cluster: Object) -> GroupSpec:
     spec = defaults.group(work)
-    sub_groups = (_head(ray_cluster), *_worker_groups(ray_cluster))
+    head = template_annotations(ray_cluster, "spec", "headGroupSpec", "template")
+    groups = [SubGroupSpec(_HEAD, 1, topology=_topology(head, _HEAD)), *_worker_groups(ray_cluster)]
+    own = labels_of(work.pod).get(_GROUP_LABEL)
+    sub_groups = tuple(group.taking(work.pod_name) if group.name == own else group for group in groups)
     return replace(
         spec,
         min_member=sum(group.min_member for group in sub_groups),
         priority_class=labels_of(work.top).get(_PRIORITY_LABEL) or spec.priority_class,
-        sub_groups=() if _is_flat(work, spec.name) else tuple(_with_pod(work, group) for group in sub_groups),
+        sub_groups=() if work.has_flat_group(spec.name) else sub_groups,
     )
-
-
-def _is_flat(work: Workload, group: str) -> bool:
-    """Whether an older release created the group without sub-groups; a running gang keeps its structure."""
-    existing = work.existing_group(group)
-    return existing is not None and not maps_at(existing, "spec", "subGroups")
-
-
-def _with_pod(work: Workload, group: SubGroupSpec) -> SubGroupSpec:
-    return group.taking(work.pod_name) if labels_of(work.pod).get(_GROUP_LABEL) == group.name else group
-
-
-def _head(ray_cluster: Object) -> SubGroupSpec:
-    annotations = template_annotations(ray_cluster, "spec", "headGroupSpec", "template")
-    return SubGroupSpec(_HEAD, 1, topology=_topology(annotations, _HEAD))
 
 
 def _worker_groups(ray_cluster: Object) -> list[SubGroupSpec]:
