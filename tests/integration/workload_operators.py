@@ -155,7 +155,8 @@ class Operators:
             for kind, reconcile in kinds.items():
                 for item in await self._list(kind):
                     if "deletionTimestamp" not in item["metadata"]:
-                        await reconcile({"apiVersion": kind.api_version, "kind": kind.kind, **item})
+                        with contextlib.suppress(NotFound):  # deleted since it was listed
+                            await reconcile({"apiVersion": kind.api_version, "kind": kind.kind, **item})
             await asyncio.sleep(_LOOK_SECONDS)
 
     # ----------------------------------------------------------------------------------------------- the workloads
