@@ -96,13 +96,12 @@ class DecidedMoment:
 class Samples:
     """Samples over time. At the limit, every second sample of the older half is dropped."""
 
-    def __init__(self, most: int = MOST_SAMPLES) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._kept: list[BoardSample] = []
 
     def add(self, sample: BoardSample) -> None:
         self._kept.append(sample)
-        if len(self._kept) > self._most:
+        if len(self._kept) > MOST_SAMPLES:
             half = len(self._kept) // 2
             self._kept = self._kept[:half:2] + self._kept[half:]
 

@@ -169,13 +169,10 @@ def request_body(bind: Bind, pod: Pod, groups: list[str], params: SchedulerParam
 
 TRIES = 4
 BACKOFF = Backoff(0.25, 2.0)
-Sleep = Callable[[float], Awaitable[None]]
 T = TypeVar("T")
 
 
-async def create_request(
-    api: Api, body: Object, wanted: Callable[[], bool], sleep: Sleep = asyncio.sleep
-) -> BindRequest | None:
+async def create_request(api: Api, body: Object, wanted: Callable[[], bool]) -> BindRequest | None:
     """Create the request or return the existing one; first delete one left by an earlier pod or a failed attempt.
 
     Nothing is sent once the bind is not `wanted`: a request whose response was lost may have been created, failed, and
@@ -195,7 +192,7 @@ async def create_request(
                 raise
             if attempt == TRIES:
                 raise Timeout(error.message) from error  # it says nothing about the attempt that had no answer
-            await sleep(max(BACKOFF.after(attempt), error.retry_after))
+            await asyncio.sleep(max(BACKOFF.after(attempt), error.retry_after))
     raise Conflict(f"bind request {body['metadata']['name']}: an old one does not go away")
 
 
@@ -220,7 +217,7 @@ def is_uncertain(error: ApiError) -> bool:
     return isinstance(error, TooManyRequests) or error.status >= 500
 
 
-async def until_certain(write: Callable[[], Awaitable[T]], sleep: Sleep = asyncio.sleep) -> T:
+async def until_certain(write: Callable[[], Awaitable[T]]) -> T:
     """Carry out an idempotent write; repeat it with backoff while its outcome is uncertain."""
     for attempt in range(1, TRIES):
         try:
@@ -228,7 +225,7 @@ async def until_certain(write: Callable[[], Awaitable[T]], sleep: Sleep = asynci
         except ApiError as error:
             if not is_uncertain(error):
                 raise
-            await sleep(max(BACKOFF.after(attempt), error.retry_after))
+            await asyncio.sleep(max(BACKOFF.after(attempt), error.retry_after))
     return await write()
 
 

@@ -26,8 +26,8 @@ from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, BindRequestSpec, ObjectMeta, OwnerReference, Pod
 from pykai.scheduler.bind_requests import Binding, create_request, delete_request, is_in_force, is_uncertain, reason
-from pykai.scheduler.conditions import PodCondition
 from pykai.scheduler.metrics import queue_labels
+from pykai.scheduler.plan_conditions import PodCondition
 from pykai.scheduler.status import about_pod
 from pykai.scheduler.writer_context import WriterContext
 

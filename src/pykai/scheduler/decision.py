@@ -20,7 +20,7 @@ from pykai.model.snapshot import Snapshot
 from pykai.objects.kinds import BindRequest, Pod
 from pykai.scheduler import bind_requests
 from pykai.scheduler.bind_requests import Binding, PodDeletion, targets_missing_node
-from pykai.scheduler.conditions import Conditions, conditions
+from pykai.scheduler.plan_conditions import Conditions, conditions
 from pykai.scheduler.process_memory import gc_disabled
 
 Judge = Callable[[Snapshot, Plan], Sequence[object]]

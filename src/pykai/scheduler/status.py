@@ -33,7 +33,7 @@ from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Pod, PodGroup, Queue
 from pykai.objects.units import rfc3339
 from pykai.scheduler.bind_requests import targets_missing_node
-from pykai.scheduler.conditions import NOT_READY, Conditions, GangCondition, PodCondition, core_pods, resource_list
+from pykai.scheduler.plan_conditions import NOT_READY, Conditions, GangCondition, PodCondition, core_pods, resource_list
 
 REPEAT_SECONDS = 1800.0
 TRUST_SECONDS = 30.0

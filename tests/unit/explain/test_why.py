@@ -10,7 +10,7 @@ from pykai.cache.cluster import ClusterCache
 from pykai.explain.source import Decided, decided
 from pykai.explain.why import Explanation, explain, find
 from pykai.model.params import SchedulerParams
-from pykai.scheduler.conditions import conditions
+from pykai.scheduler.plan_conditions import conditions
 from tests import builders
 from tests.builders import NOW, decoded
 from tests.properties.small_world import PACKING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout
 from pykai.kube.resources import BIND_REQUEST, POD
-from pykai.scheduler.bind_requests import TRIES, create_request, until_certain
+from pykai.scheduler.bind_requests import BACKOFF, TRIES, create_request, until_certain
+from tests.virtual_loop import in_virtual_time
 
 from .rig import RecordingApi, furnish, pod
 from .test_trouble import request_for
@@ -25,10 +27,6 @@ class Lossy(RecordingApi):
         return made
 
 
-async def at_once(_: float) -> None:
-    """No time passes."""
-
-
 async def furnished(api: RecordingApi) -> Object:
     """The request for a pod that exists."""
     await furnish(api)
@@ -41,10 +39,11 @@ async def owner(api: RecordingApi, name: str) -> str:
 
 
 async def created(api: RecordingApi, body: Object, wanted: Callable[[], bool]) -> str | None:
-    made = await create_request(api, body, wanted, at_once)
+    made = await create_request(api, body, wanted)
     return None if made is None else made.spec.selected_node
 
 
+@in_virtual_time
 async def test_what_is_not_wanted_is_not_sent() -> None:
     api = RecordingApi()
     body = await furnished(api)
@@ -52,20 +51,25 @@ async def test_what_is_not_wanted_is_not_sent() -> None:
     assert api.count("create", "BindRequest") == 0
 
 
+@in_virtual_time
 async def test_a_lost_yes_is_not_sent_again_once_its_request_came_and_went() -> None:
     api = Lossy()
     body = await furnished(api)
     answers = iter([True, False])
     failed = Patch.merge({"status": {"phase": "Failed", "failedAttempts": 1}})
 
-    async def meanwhile(_: float) -> None:
+    async def meanwhile() -> None:
+        await asyncio.sleep(BACKOFF.initial / 2)
         await api.patch(BIND_REQUEST.ref("a", "team").sub("status"), failed)
         await api.delete(BIND_REQUEST.ref("a", "team"))
 
-    assert await create_request(api, body, lambda: next(answers), meanwhile) is None
+    change = asyncio.create_task(meanwhile())
+    assert await create_request(api, body, lambda: next(answers)) is None
+    await change
     assert (await api.list(BIND_REQUEST, Object)).items == []
 
 
+@in_virtual_time
 async def test_a_lost_yes_that_the_watch_has_shown_is_found() -> None:
     api = Lossy()
     body = await furnished(api)
@@ -82,6 +86,7 @@ async def test_a_lost_yes_that_the_watch_has_shown_is_found() -> None:
         ([Timeout("lost"), Forbidden("no")], None),
     ],
 )
+@in_virtual_time
 async def test_a_refusal_says_nothing_about_an_earlier_attempt_without_an_answer(
     errors: list[ApiError], raised: type[ApiError] | None
 ) -> None:
@@ -96,6 +101,7 @@ async def test_a_refusal_says_nothing_about_an_earlier_attempt_without_an_answer
 
 
 @pytest.mark.parametrize(("wanted", "left"), [([True, True, True], "node-0"), ([True, False, False], "node-1")])
+@in_virtual_time
 async def test_only_who_is_wanted_takes_the_place_of_another_request(wanted: list[bool], left: str) -> None:
     api = RecordingApi()
     body = await furnished(api)
@@ -116,6 +122,7 @@ async def test_only_who_is_wanted_takes_the_place_of_another_request(wanted: lis
         ([Forbidden("a")], 1, Forbidden),
     ],
 )
+@in_virtual_time
 async def test_a_write_is_repeated_while_its_fate_is_uncertain(
     errors: list[ApiError], asked: int, raised: type[ApiError] | None
 ) -> None:
@@ -129,8 +136,8 @@ async def test_a_write_is_repeated_while_its_fate_is_uncertain(
         return "done"
 
     if raised is None:
-        assert await until_certain(write, at_once) == "done"
+        assert await until_certain(write) == "done"
     else:
         with pytest.raises(raised):
-            await until_certain(write, at_once)
+            await until_certain(write)
     assert times == asked
