@@ -11,9 +11,8 @@ from typing import Any
 
 import click
 
-from pykai.cli.component import reported_errors
 from pykai.cli.overview import READING, board_of, following
-from pykai.cli.state import StateSource, cluster_options, source_of
+from pykai.cli.state import StateSource, cluster_options, reported_access_errors, source_of
 from pykai.dashboard.access import Gate, LoopbackGate, Reviews, Sessions, SignInGate
 from pykai.dashboard.board import Board, Title
 from pykai.dashboard.live import LiveBoard
@@ -62,7 +61,7 @@ def dashboard(
     if tls is not None:
         assert tls_cert_file is not None
         tls.load_cert_chain(tls_cert_file, tls_private_key_file)
-    with reported_errors():
+    with reported_access_errors():
         if source.snapshot is not None:
             asyncio.run(serve_by_hand(board_of(source), port))
         elif in_cluster:

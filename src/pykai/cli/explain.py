@@ -16,7 +16,7 @@ from pykai.explain.source import Decided
 from pykai.explain.targets import TargetError, gangs_of
 from pykai.explain.why import Amounts, Explanation
 from pykai.model.plan import Key
-from pykai.observe.wording import many, reason_line
+from pykai.observe.wording import many, reason_line, short_name
 
 ROWS = 10
 _MILLI = 1e3
@@ -31,8 +31,8 @@ _MILLI = 1e3
 def explain(target: str, namespace: str, with_remedies: bool, output: str, **options: Any) -> None:
     """Explain why a workload is pending, what precedes it, and what would start it.
 
-    TARGET is a pod, a PodGroup or a workload such as job/train. Nothing is written; a live cluster is read with your
-    own permissions.
+    The argument names a pod, a PodGroup or a workload such as job/train. Nothing is written; a live cluster is read
+    with your own permissions.
     """
     state = read_state(source_of(options))
     gangs = _gangs(state, target, namespace)
@@ -61,7 +61,9 @@ def lines(workload: Explanation) -> Iterator[str]:
     word = ", created" if workload.state == why.STARTS else " since"
     since = f"{word} {workload.since}" if workload.since else ""
     pods = ", ".join(f"{count} {name}" for name, count in workload.pods.items()) or "no pods"
-    yield f"{workload.namespace}/{workload.name}: {workload.state}{since} ({pods})"
+    name = short_name(workload.name)
+    group = "" if name == workload.name else f", PodGroup {workload.name}"
+    yield f"{workload.namespace}/{name}: {workload.state}{since} ({pods}{group})"
     if workload.reason is not None:
         yield f"  Why:      {workload.reason.token} ({workload.reason.category}): {_one_line(workload.reason.message)}"
     if workload.queue is not None:
@@ -72,7 +74,7 @@ def lines(workload: Explanation) -> Iterator[str]:
         place = workload.position
         yield f"  Position: {place.in_queue} of {place.of_queue} in its queue, {place.overall} of {place.of_all} in all"
         if place.ahead:
-            ahead = [f"{each.namespace}/{each.name}" for each in place.ahead]
+            ahead = [f"{each.namespace}/{short_name(each.name)}" for each in place.ahead]
             hidden = place.in_queue - 1 - len(ahead)
             yield f"  Before it: {f'{hidden} others, ' if hidden > 0 else ''}{', '.join(ahead)}"
     for verdict in workload.verdicts:
@@ -83,7 +85,7 @@ def lines(workload: Explanation) -> Iterator[str]:
     if workload.waits_for:
         yield f"  Waits for: {_first_names(workload.waits_for)}"
     if workload.evicted_for:
-        yield f"  Evicted for: {_first_names(workload.evicted_for)}"
+        yield f"  Evicted for: {_first_names([short_name(name) for name in workload.evicted_for])}"
     for note in workload.notes:
         yield f"  Note: {note}"
 
@@ -104,10 +106,11 @@ def _remedy_lines(workload: Explanation) -> Iterator[str]:
 def _queue_amounts(allocated: Amounts, quota: Amounts, fair: Amounts, limit: Amounts) -> str:
     """The GPU amounts of a queue, or its CPU amounts if it has none of GPUs."""
     gpus = any(each.gpus for each in (allocated, quota, fair, limit))
-    scale, unit = (1.0, "GPUs") if gpus else (_MILLI, "cores")
+    scale, unit = (1.0, "GPU") if gpus else (_MILLI, "core")
     values = [each.gpus if gpus else each.cpu for each in (allocated, quota, fair, limit)]
     shown = ["unlimited" if value < 0 else f"{value / scale:g}" for value in values]
-    return "uses {} {}, quota {}, fair share {}, limit {}".format(shown[0], unit, *shown[1:])
+    used = many(values[0] / scale, unit)
+    return "uses {}, quota {}, fair share {}, limit {}".format(used, *shown[1:])
 
 
 def _first_names(names: Sequence[str]) -> str:

@@ -14,13 +14,14 @@ from typing import Any
 import click
 import msgspec
 
-from pykai.cli.component import reported_errors
+from pykai.cli.flags import InputError
 from pykai.cli.state import (
     StateSource,
     cluster_options,
     output_option,
     print_as_data,
     read_state,
+    reported_access_errors,
     source_of,
     state_options,
 )
@@ -36,17 +37,12 @@ from pykai.kube.client import HttpApi
 from pykai.kube.transport import Settings
 from pykai.objects.units import rfc3339
 from pykai.observe.tables import console, show
+from pykai.observe.wording import suggestion
 from pykai.plugins import registry
 
 FIRST_SECONDS = 60.0
 """Timeout for reading a live cluster."""
 READING = Settings(qps=0.0, burst=1000)
-
-
-class NotFoundError(click.ClickException):
-    """The named object does not exist: exit code 1."""
-
-    exit_code = 1
 
 
 rows_option = click.option(
@@ -58,7 +54,7 @@ def board_of(source: StateSource) -> Board:
     """A board with the state of a snapshot file, or with the current state of a cluster."""
     if source.snapshot is not None:
         return Board(Title("snapshot", str(source.snapshot)), DecidedMoment(read_state(source), 1))
-    with reported_errors():
+    with reported_access_errors():
         return asyncio.run(_read_cluster(source))
 
 
@@ -141,7 +137,7 @@ def queue(name: str, output: str, rows: int, **options: Any) -> None:
     overview = moment.overview
     views = {each.name: each for each in overview.queues}
     if name not in views:
-        raise NotFoundError(f"there is no queue {name!r}; there are {_listed(views)}")
+        raise InputError(f"there is no queue {name!r}{suggestion(name, views)}")
     waiting, running = overview.queue_order(name), overview.running(name)
     if print_as_data({"queue": views[name], "orderOfService": waiting, "running": running, "at": moment.at}, output):
         return
@@ -158,11 +154,6 @@ def _reclaim_lines(view: QueueView) -> Iterable[str]:
     yield f"May lose to: {', '.join(view.may_lose_to) or 'no queue now'}"
 
 
-def _listed(known: Iterable[str]) -> str:
-    names = sorted(known)
-    return ", ".join(names[:10]) + (" ..." if len(names) > 10 else "") or "none"
-
-
 @click.command()
 @click.argument("names", nargs=-1)
 @output_option
@@ -172,9 +163,10 @@ def nodes(names: Sequence[str], output: str, rows: int, **options: Any) -> None:
     """Show the GPUs of nodes: the workloads that hold or share them, free devices and fractions, fragmentation."""
     moment = _moment(options)
     devices = moment.devices
-    unknown = [name for name in names if name not in moment.decided.snapshot.nodes.rows]
-    if unknown:
-        raise NotFoundError(f"there is no node {unknown[0]!r}")
+    known = moment.decided.snapshot.nodes.rows
+    for name in names:
+        if name not in known:
+            raise InputError(f"there is no node {name!r}{suggestion(name, known)}")
     if names:
         chosen = tuple(node for node in devices.nodes if node.name in names)
         devices = msgspec.structs.replace(devices, nodes=chosen)
@@ -211,18 +203,23 @@ def _read_board(source: StateSource) -> tuple[Board, DecidedMoment]:
 
 
 @click.command()
+@output_option
 @click.option("--rows", default=15, show_default=True, type=click.IntRange(1), help="Rows to show of each table.")
 @cluster_options
-def top(rows: int, **options: Any) -> None:
+def top(output: str, rows: int, **options: Any) -> None:
     """Follow queues, waiting workloads and evictions in the terminal, until Ctrl-C.
 
-    If the output is not a terminal, print the current state once.
+    If the output is not a terminal, or with -o json or yaml, print the current state once.
     """
     out, source = console(), source_of(options)
-    if source.snapshot is not None or not out.is_terminal:
-        show(_screen(*_read_board(source), rows), out)
+    if output != "text" or source.snapshot is not None or not out.is_terminal:
+        board, moment = _read_board(source)
+        overview, evicted = moment.overview, board.evictions()
+        data = {"totals": moment.devices.totals, "queues": overview.queues, "waiting": overview.waiting}
+        if not print_as_data({**data, "evictions": evicted, "at": moment.at}, output):
+            show(_screen(board, moment, rows), out)
         return
-    with reported_errors(), suppress(KeyboardInterrupt):
+    with reported_access_errors(), suppress(KeyboardInterrupt):
         asyncio.run(_follow(source, rows))
 
 

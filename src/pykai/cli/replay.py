@@ -186,6 +186,8 @@ def replay(  # noqa: PLR0913 - one parameter for each option
 
     The file has the format that KAI's scheduler serves at /get-snapshot. Nothing is written to a cluster.
     """
+    if as_json and output != "table":
+        raise click.UsageError("--json prints figures, -o json and -o yaml print the plan: choose one")
     with reported_input_errors(file):
         run = opened(file, now)
         plan, figures = run_cycles(run, cycles)

@@ -189,7 +189,7 @@ def _duration(ctx: click.Context, param: click.Parameter, text: str | None) -> f
 @click.option("--faults", type=SEEDS, metavar="SEED[-LAST]", help="Run and check random histories with faults.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @click.option("--rows", default=40, show_default=True, type=click.IntRange(1), help="Rows to show of each table.")
-@click.option("--events", type=click.File("w"), help="Write all events to this file, as JSON lines.")
+@click.option("--events", type=click.File("w", lazy=False), help="Write all events to this file, as JSON lines.")
 @click.option(
     "--report", type=click.Path(file_okay=False, path_type=Path), help="Write plots and a page to this folder."
 )
@@ -211,6 +211,8 @@ def simulate(  # noqa: PLR0913 - what is done with the outcome
     runs.
     """
     if (faults := parameters.pop("faults")) is not None:
+        if parameters["paths"] or parameters["nodes"] or parameters["jobs"] or parameters["trace"]:
+            raise click.UsageError("--faults makes clusters of its own: give no files, --nodes, --jobs or --trace")
         play_faults(faults)
         return
     options = SimulateOptions(**parameters)
@@ -322,7 +324,7 @@ def write_report(outcome: SimulationResult, folder: Path) -> None:
     try:
         click.echo(f"report: {report.write(outcome, folder)}", err=True)
     except OSError as error:
-        raise click.ClickException(f"--report: cannot write to {folder}: {error.strerror}") from error
+        raise InputError(f"--report: cannot write to {folder}: {error.strerror}") from error
 
 
 def _print_result(outcome: SimulationResult, seed: int, output: str, rows: int) -> None:

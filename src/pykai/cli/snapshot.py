@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import click
 
+from pykai.cli.flags import InputError
 from pykai.cli.replay import reported_input_errors
 from pykai.cli.state import StateSource, output_option, print_as_data, source_of, state_options, with_api
 from pykai.explain.diff import Difference, difference
@@ -39,7 +40,7 @@ def snapshot(target: Path, redact: bool, **options: Any) -> None:
     """
     source = source_of(options)
     if source.snapshot is not None and not redact:
-        raise click.UsageError("--snapshot names a file that exists already: use it with --redact")
+        raise click.UsageError("--snapshot FILE is for --redact: without it the file would only be copied")
     with tempfile.TemporaryDirectory() as folder:
         file = source.snapshot or _take_snapshot(source, Path(folder) / "snapshot.zip")
         with reported_input_errors(file):
@@ -48,7 +49,7 @@ def snapshot(target: Path, redact: bool, **options: Any) -> None:
             with target.open("wb") as out:
                 _copy(file, out, redact)
         except OSError as error:
-            raise click.ClickException(f"{target} cannot be written: {error.strerror}") from error
+            raise InputError(f"{target} cannot be written: {error.strerror}") from error
     click.echo(f"written: {target}", err=True)
 
 

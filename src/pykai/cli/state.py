@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from pykai.cli.flags import InputError
 from pykai.cli.replay import reported_input_errors, timestamp
 from pykai.explain.source import Decided, from_file
 from pykai.kube.api import Api
@@ -74,18 +76,31 @@ def read_state(source: StateSource) -> Decided:
 def with_api(source: StateSource, work: Callable[[Api], Awaitable[T]]) -> T:
     """Run `work` with an API client of the live cluster; errors are click errors of one line."""
     from pykai.explain.live import UnreadableError
-    from pykai.kube.auth import CredentialsError, find_access
+    from pykai.kube.auth import find_access
     from pykai.kube.client import HttpApi
-    from pykai.kube.errors import ApiError
 
     async def connected() -> T:
         async with HttpApi(find_access(source.kubeconfig, source.context)) as api:
             return await work(api)
 
     try:
-        return asyncio.run(connected())
-    except (UnreadableError, CredentialsError, ApiError, OSError) as error:
+        with reported_access_errors():
+            return asyncio.run(connected())
+    except UnreadableError as error:
         raise click.ClickException(str(error)) from error
+
+
+@contextmanager
+def reported_access_errors() -> Iterator[None]:
+    """Report errors of a cluster in one line; a kubeconfig that is missing or invalid is invalid input: exit code 2."""
+    from pykai.cli.component import reported_errors
+    from pykai.kube.auth import CredentialsError
+
+    with reported_errors():
+        try:
+            yield
+        except CredentialsError as error:
+            raise InputError(str(error)) from error
 
 
 output_option = click.option("-o", "--output", type=click.Choice(FORMATS), default="text", show_default=True)
@@ -96,5 +111,5 @@ def print_as_data(value: Any, output: str) -> bool:
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(value)))
     elif output == "yaml":
-        click.echo(msgspec.yaml.encode(value), nl=False)
+        click.echo(msgspec.yaml.encode(msgspec.to_builtins(value, str_keys=True)), nl=False)
     return output != "text"

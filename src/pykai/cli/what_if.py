@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from pykai.explain.source import Decided
 from pykai.explain.targets import TargetError, gangs_of
 from pykai.explain.what_if import Loss, RejectedError, WhatIfResult
 from pykai.observe import logs
+from pykai.observe.wording import short_name, suggestion
 from pykai.simulate import manifests
 from pykai.simulate.manifests import ManifestError
 from pykai.simulate.validation import ManifestsError
@@ -68,10 +68,9 @@ def what_if(output: str, **options: Any) -> None:
 def _changes(state: Decided, options: dict[str, Any]) -> Iterator[ClusterChange]:
     if options["add_nodes"]:
         like = options["like"]
-        known = state.snapshot.nodes.names
+        known = state.snapshot.nodes.rows
         if like and like not in known:
-            close = get_close_matches(like, known, n=1)
-            raise ChangeError(f"there is no node {like}" + (f": did you mean {close[0]}?" if close else ""))
+            raise ChangeError(f"there is no node {like}{suggestion(like, known)}")
         yield AddNodes(options["add_nodes"], like)
     for text in options["sets"]:
         yield parse_set(text)
@@ -83,18 +82,20 @@ def _changes(state: Decided, options: dict[str, Any]) -> Iterator[ClusterChange]
 
 def _outcome_lines(outcome: WhatIfResult) -> Iterator[str]:
     yield from (f"Warning: {warning}" for warning in outcome.warnings)
-    yield f"Answer: {outcome.answer}"
+    if outcome.workloads or not (outcome.gains or outcome.losses):
+        yield f"Answer: {outcome.answer}"
     for workload in outcome.workloads:
         yield from lines(workload)
     yield from _first_rows("Places:", [f"{pod} -> {node}" for pod, node in outcome.placements])
     yield from _first_rows("Evicted:", [_loss_line(loss) for loss in outcome.evictions])
-    for title, effects in (("Others win:", outcome.gains), ("Others lose:", outcome.losses)):
-        yield from _first_rows(title, [f"{e.namespace}/{e.name}: {e.before} -> {e.after}" for e in effects])
+    gain, loss = ("Others win:", "Others lose:") if outcome.workloads else ("Wins:", "Loses:")
+    for title, effects in ((gain, outcome.gains), (loss, outcome.losses)):
+        yield from _first_rows(title, [f"{e.namespace}/{short_name(e.name)}: {e.before} -> {e.after}" for e in effects])
 
 
 def _loss_line(loss: Loss) -> str:
     moves = f", moves to {loss.moves_to}" if loss.moves_to else ""
-    return f"{loss.pod} (queue {loss.queue}) by {loss.action} for {loss.evictor or 'its own gang'}{moves}"
+    return f"{loss.pod} (queue {loss.queue}) by {loss.action} for {short_name(loss.evictor) or 'its own gang'}{moves}"
 
 
 def _first_rows(title: str, rows: Sequence[str]) -> Iterator[str]:

@@ -6,7 +6,6 @@ every page can be read, linked to and searched without the script.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,11 +22,10 @@ from pykai.explain.tables import age
 from pykai.model.plan import Key
 from pykai.model.resources import UNLIMITED
 from pykai.model.status import Status
-from pykai.observe.wording import reason_line
+from pykai.observe.wording import reason_line, short_name
 
 Query = Mapping[str, str]
 Variables = dict[str, Any]
-_GROUP = re.compile(r"pg-(.+?)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 ROWS = 100
 CARDS = 256
@@ -321,12 +319,6 @@ def words(value: str) -> str:
     return spaced.replace("g p u", "GPU").replace("c p u", "CPU")
 
 
-def short(value: str) -> str:
-    """Return the name of a PodGroup without the affixes of the pod grouper."""
-    found = _GROUP.fullmatch(value)
-    return found[1] if found else value
-
-
 def compact(value: Any) -> str:
     """Encode JSON for a data block of a page; no `<` can end the block."""
     return msgspec.json.encode(value).decode().replace("<", "\\u003c")
@@ -342,7 +334,7 @@ FILTERS = {
     "segment": segment,
     "many": many,
     "words": words,
-    "short": short,
+    "short": short_name,
     "compact": compact,
     "reason": reason_line,
 }

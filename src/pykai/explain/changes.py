@@ -18,8 +18,11 @@ from pykai.explain.source import Decided
 from pykai.model.plan import Key
 from pykai.objects import kinds, names
 from pykai.objects.kinds import ABSENT
+from pykai.observe.wording import suggestion
 
 RESOURCES = ("gpu", "cpu", "memory")
+_UNITS = {"cpu": "millicores", "memory": "megabytes"}
+"""The units of amounts in the spec of a Queue."""
 FIELDS = {"quota": "quota", "limit": "limit", "overQuotaWeight": "over_quota_weight"}
 HOSTNAME = "kubernetes.io/hostname"
 ADDED = "-added-"
@@ -89,7 +92,7 @@ class SetQueue:
         """Return the queue with the new amount."""
         queue = decided.cache.of(kinds.Queue).get(("", self.queue))
         if queue is None:
-            raise ChangeError(f"there is no queue {self.queue}")
+            raise ChangeError(f"there is no queue {self.queue}{suggestion(self.queue, decided.snapshot.queues.rows)}")
         resources = queue.spec.resources or kinds.QueueResources()
         share = replace(getattr(resources, self.resource), **{FIELDS[self.field]: self.value})
         spec = replace(queue.spec, resources=replace(resources, **{self.resource: share}))
@@ -106,7 +109,7 @@ class Drain:
         """Return the cordoned node and its pods, pending or deleted."""
         node = decided.cache.of(kinds.Node).get(("", self.node))
         if node is None:
-            raise ChangeError(f"there is no node {self.node}")
+            raise ChangeError(f"there is no node {self.node}{suggestion(self.node, decided.snapshot.nodes.rows)}")
         yield Change(replace(node, spec=replace(node.spec, unschedulable=True)))
         for pod in list(decided.cache.of(kinds.Pod).values()):
             if pod.spec.node_name != self.node or pod.status.phase in _GONE:
@@ -218,7 +221,8 @@ def parse_set(text: str) -> SetQueue:
     try:
         amount = float(value)
     except ValueError as error:
-        raise ChangeError(f"{text!r}: {value!r} is not a number") from error
+        unit = _UNITS.get(resource, "")
+        raise ChangeError(f"{text!r}: {value!r} is not a number{f' of {unit}' if unit else ''}") from error
     if not (amount == -1 or 0 <= amount < float("inf")):
         raise ChangeError(f"{text!r}: {value} is neither an amount nor -1 (unlimited)")
     return SetQueue(name, resource, field, amount)

@@ -29,7 +29,7 @@ from pykai.model.pods import PodClass
 from pykai.model.resources import GPU
 from pykai.objects import kinds, names
 from pykai.objects.units import rfc3339
-from pykai.observe.wording import many
+from pykai.observe.wording import many, short_name
 
 MOST = 4096
 MODELS = 4
@@ -42,7 +42,7 @@ SHORTAGE_REASONS = ("InsufficientResources", "GangDoesNotFit", "ReclaimQueueAtFa
 """Reasons of pending gangs that would take freed capacity."""
 _SCALE = {"gpu": 1.0, "cpu": 1000.0, "memory": 1000.0}
 """One unit of a remedy (a GPU, a core, a gigabyte) in the units of a Queue's spec."""
-_UNITS = {"gpu": "GPUs", "cpu": "cores", "memory": "GB"}
+_UNITS = {"gpu": "GPU", "cpu": "core"}
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,8 @@ def _raised(decided: Decided, gang: Key, queues: Sequence[str], figure: tuple[st
         return [SetQueue(name, resource, field, now + size * _SCALE[resource]) for name, now in bounded.items()]
 
     def text(size: int) -> str:
-        return f"{field} of {' and '.join(bounded)} +{size} {_UNITS[resource]}"
+        amount = many(size, _UNITS[resource]) if resource in _UNITS else f"{size} GB"
+        return f"{field} of {' and '.join(bounded)} +{amount}"
 
     yield Family(field, MOST, edits, text, min(max(ceil(short / _SCALE[resource]), 1), MOST), unless=field)
 
@@ -380,7 +381,7 @@ def _end_others(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Famil
 
 
 def _end_text(key: Key, gpus: float) -> str:
-    return f"{'/'.join(key)} ({many(gpus, 'GPU')}) ends"
+    return f"{short_name('/'.join(key))} ({many(gpus, 'GPU')}) ends"
 
 
 # --------------------------------------------------------------------------------------------------------------- parts

@@ -15,6 +15,7 @@ from pykai.model.resources import UNLIMITED
 from pykai.objects.units import rfc3339
 from pykai.observe import tables
 from pykai.observe.tables import FAINT, Column, first, table
+from pykai.observe.wording import short_name
 
 COLOURS = ("cyan", "magenta", "green", "blue", "yellow", "bright_red", "bright_green", "bright_blue", "bright_magenta")
 WHOLE, SHARED, FREE, LEAVING = "■", "◧", "□", "▒"
@@ -90,7 +91,7 @@ def _workload(view: WorkloadView, now: float) -> Row:
     return (
         str(view.position or "-"),
         str(view.overall or "-"),
-        Text(f"{view.namespace}/{view.name}").append(f"\n{why}", style=FAINT),
+        Text(f"{view.namespace}/{short_name(view.name)}").append(f"\n{why}", style=FAINT),
         view.queue,
         str(view.priority),
         tables.amount(view.requested.gpu),
@@ -108,7 +109,7 @@ def running_table(title: str, workloads: Sequence[WorkloadView], now: float, row
     ]
     body: list[Row] = [
         (
-            f"{view.namespace}/{view.name}",
+            f"{view.namespace}/{short_name(view.name)}",
             view.queue,
             str(view.priority),
             tables.amount(view.allocated.gpu),
@@ -173,7 +174,7 @@ def totals_line(totals: DeviceTotals) -> str:
 def eviction_table(title: str, evictions: Sequence[EvictionView], rows: int) -> Table:
     """Return evicted pods, the workload they are evicted for, the reason and the GPU hours lost."""
     columns: Columns = [
-        "at",
+        Column("at", drawn=True),
         "pod",
         "queue",
         "action",
@@ -186,7 +187,9 @@ def eviction_table(title: str, evictions: Sequence[EvictionView], rows: int) -> 
 
 
 def _eviction(view: EvictionView) -> Row:
-    evictor = f"{view.evictor_namespace}/{view.evictor} ({view.evictor_queue or '-'})" if view.evictor else "-"
+    evictor = f"{view.evictor_namespace}/{short_name(view.evictor)}" if view.evictor else "-"
+    if view.evictor_queue:
+        evictor += f" ({view.evictor_queue})"
     lost = view.lost_gpu_hours
     moves = f" Moves to {view.moves_to}." if view.moves_to else ""
     return (

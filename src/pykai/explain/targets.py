@@ -70,8 +70,9 @@ def _not_found_message(decided: Decided, target: str, name: str, namespace: str)
         for obj in objects:
             known.setdefault(obj.metadata.name, obj.metadata.namespace)
     text = f"nothing named {target!r} waits or runs in namespace {namespace}"
-    if name in known:
-        return f"{text}; there is one in namespace {known[name]} (-n {known[name]})"
+    elsewhere = known.get(name, namespace)
+    if elsewhere != namespace:
+        return f"{text}; there is one in namespace {elsewhere} (-n {elsewhere})"
     here = [each for each, where in known.items() if where == namespace]
     close = get_close_matches(name, here, n=1)
     return text + (f": did you mean {close[0]!r}?" if close else "")

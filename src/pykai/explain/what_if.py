@@ -212,7 +212,8 @@ async def _apply_in_memory(
     """Apply the manifests to an API server on which only workload controllers and the pod grouper run."""
     warnings: list[str] = []
     mode = decided.gpu_sharing_mode or names.NON_MEMORY_ENFORCED
-    rules = AdmissionRules(PodSettings(fraction_runtime_class="").in_mode(mode), lambda: dict(_by_name(known)))
+    queues = dict(_queues([*known, *((one.row.resource, one.obj) for one in admitted)]))
+    rules = AdmissionRules(PodSettings(fraction_runtime_class="").in_mode(mode), lambda: queues)
     api = MemoryApi(wall, [*crds.manifests(), *definitions()], [webhooks(rules, warnings.append)])
     for name in (names.SYSTEM_NAMESPACE, names.RESERVATION_NAMESPACE):
         await api.create(NAMESPACE, {"metadata": {"name": name}})
@@ -247,8 +248,9 @@ async def _apply_in_memory(
     return made, warnings
 
 
-def _by_name(known: Sequence[tuple[Resource, Object]]) -> Iterator[tuple[str, Object]]:
-    for resource, obj in known:
+def _queues(objects: Iterable[tuple[Resource, Object]]) -> Iterator[tuple[str, Object]]:
+    """Yield the queues by name."""
+    for resource, obj in objects:
         if resource == QUEUE:
             yield obj["metadata"]["name"], obj
 

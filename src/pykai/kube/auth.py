@@ -110,7 +110,7 @@ class _Kubeconfig:
     @classmethod
     def read(cls, path: Path) -> _Kubeconfig:
         if not path.exists():
-            raise CredentialsError(f"there is no kubeconfig at {path}")
+            raise CredentialsError(f"there is no kubeconfig at {path}: name one with --kubeconfig or KUBECONFIG")
         try:
             content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

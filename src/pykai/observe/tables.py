@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pykai.model.plan import Bind, Evict, Key, Plan, Verdict
-from pykai.observe.wording import eviction_reason, reason_line, shared_reason, without_figures
+from pykai.observe.wording import eviction_reason, reason_line, shared_reason, short_name, without_figures
 
 WIDTH_WITHOUT_TERMINAL = 120
 HEADER = "bold"
@@ -110,6 +110,11 @@ def object_title(key: Key | None) -> str:
     return "-" if key is None else "/".join(key)
 
 
+def workload_name(key: Key | None) -> str:
+    """`namespace/name` of the workload of a PodGroup; a dash for None."""
+    return short_name(object_title(key))
+
+
 def gpus(bind: Bind) -> str:
     """The devices of a bind: a number of whole devices, or a portion of each device."""
     if not bind.devices:
@@ -122,7 +127,7 @@ def gpus(bind: Bind) -> str:
 def _eviction_row(eviction: Evict) -> Row:
     moves = f" (moves to {eviction.moves_to})" if eviction.moves_to else ""
     pod = object_title(eviction.pod)
-    return pod, eviction.action, object_title(eviction.evictor), eviction_reason(eviction.message, pod) + moves
+    return pod, eviction.action, workload_name(eviction.evictor), eviction_reason(eviction.message, pod) + moves
 
 
 def _waiting_rows(verdicts: tuple[Verdict, ...]) -> list[Row]:
@@ -133,7 +138,7 @@ def _waiting_rows(verdicts: tuple[Verdict, ...]) -> list[Row]:
         groups.setdefault((token, without_figures(text)), []).append(verdict)
     return [
         (
-            object_title(group[0].gang) + (f" and {len(group) - 1} more" if len(group) > 1 else ""),
+            workload_name(group[0].gang) + (f" and {len(group) - 1} more" if len(group) > 1 else ""),
             str(sum(len(verdict.pods) for verdict in group)),
             _common_reason(group),
         )

@@ -6,6 +6,8 @@ Repeated amounts and resources without a shortage are left out. JSON output and 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 from pykai.engine.reasons import AT_FAIR_SHARE, NO_NODES, POD_ERRORS, described
 from pykai.model.plan import Verdict
@@ -15,6 +17,7 @@ AT_FAIR_SHARE_TEXT = " Queue {} is at its fair share and may not reclaim from ot
 NOT_FEASIBLE = "no node is feasible"
 _QUEUE_USE = re.compile(r"(\S+) uses <GPU: ([^,]+),.*? quota of <GPU: ([^,]+),.*? fair-share of <GPU: ([^,]+),")
 _BY_PRIORITY = re.compile(r"was preempted by higher priority workload \S+")
+_GROUP = re.compile(r"pg-(.+?)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHORTAGE = "enough"
 """Occurs in every reason of a node that lacks a resource."""
 
@@ -22,6 +25,21 @@ _SHORTAGE = "enough"
 def many(count: float, thing: str) -> str:
     """A count with its noun, such as `1 pod` or `2 pods`."""
     return f"{count:g} {thing}{'' if count == 1 else 's'}"
+
+
+def short_name(name: str) -> str:
+    """Return the name of a PodGroup, also `namespace/name`, without the affixes of the pod grouper: its workload's."""
+    namespace, slash, own = name.rpartition("/")
+    found = _GROUP.fullmatch(own)
+    return f"{namespace}{slash}{found[1]}" if found else name
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return `: did you mean 'x'?` with the most similar known name, else the first of the known ones."""
+    names = sorted(known)
+    if close := get_close_matches(name, names, n=1):
+        return f": did you mean {close[0]!r}?"
+    return f"; there are {', '.join(names[:10])}{' ...' if len(names) > 10 else ''}" if names else ""
 
 
 def line(message: str) -> str:

@@ -326,7 +326,7 @@ def _schema(kind: str) -> Schema:
     return {**schema, "properties": {**schema["properties"], "metadata": schema_of("Metadata")}}
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the suggestion for an unknown name: the most similar known one, else all of them."""
     alike = {field.lower(): field for field in known}
     found = get_close_matches(str(name).lower(), alike, n=1)
@@ -344,6 +344,6 @@ def _unknown_fields(value: object, schema: Fields, path: str) -> Iterator[Proble
     for field, item in value.items():
         below = f"{path}.{field}" if path else field
         if field not in known:
-            yield below, f"unknown field{_suggestion(field, known)}"
+            yield below, f"unknown field{suggestion(field, known)}"
         else:
             yield from _unknown_fields(item, known[field], below)

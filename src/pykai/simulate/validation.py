@@ -242,7 +242,7 @@ def _kind_row(manifest: Manifest) -> KindRow:
     row = KINDS.get(kind) if isinstance(kind, str) else None
     if row is None:
         what = "is missing" if kind is None else f"{kind!r} cannot be simulated"
-        raise ManifestError(manifest, "kind", f"{what} (known kinds: {', '.join(KINDS)})")
+        raise ManifestError(manifest, "kind", what + checks.suggestion(str(kind or ""), KINDS))
     version = manifest.obj.get("apiVersion")
     if version != row.resource.api_version:
         raise ManifestError(manifest, "apiVersion", f"{kind} is {row.resource.api_version}, not {version!r}")

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from pykai.cli.main import main
-from tests.unit.cli.test_replay import node, snapshot_file, work
+from tests.unit.cli.test_replay import node, queue, snapshot_file, work
 
 
 @pytest.fixture
@@ -44,7 +44,12 @@ def test_explain_as_data(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "namespace", "text"),
-    [("bigg", "team", "did you mean 'big'?"), ("big", "other", "-n team"), ("job/none", "team", "nothing named")],
+    [
+        ("bigg", "team", "did you mean 'big'?"),
+        ("big", "other", "there is one in namespace team (-n team)"),
+        ("job/none", "team", "nothing named"),
+        ("job/big", "team", "nothing named 'job/big' waits or runs in namespace team: did you mean 'big'?"),
+    ],
 )
 def test_a_wrong_target_is_answered(file: Path, target: str, namespace: str, text: str) -> None:
     found = kai("explain", target, "-n", namespace, "--snapshot", file)
@@ -52,10 +57,30 @@ def test_a_wrong_target_is_answered(file: Path, target: str, namespace: str, tex
     assert text in found.output
 
 
+def test_a_workload_is_shown_by_its_own_name(tmp_path: Path) -> None:
+    group, pod = work("pg-train-42e66fa2-cdc1-48fe-b87b-d612b2461321", 9)
+    pod["metadata"]["name"] = "train-0"
+    path = snapshot_file(tmp_path / "cluster.zip", [node("n0", 8)], [(group, pod), work("run", 8, "n0")])
+    text = kai("explain", "train-0", "-n", "team", "--snapshot", path).output
+    assert text.startswith("team/train: Waits since 2026-01-01T00:00:00Z (1 waiting, PodGroup pg-train-42e66fa2-")
+    for command in (("queue", "leaf"), ("top",), ("replay", path)):
+        source = () if command[0] == "replay" else ("--snapshot", path)
+        text = kai(*command, *source).output
+        assert "team/train " in text, command
+        assert "pg-train" not in text, command
+
+
 def test_what_if_says_who_wins(file: Path) -> None:
     found = kai("what-if", "--add-nodes", 1, "--like", "n0", "--snapshot", file)
     assert found.exit_code == 0, found.output
-    assert "team/big: Waits -> Starts" in found.output
+    assert found.output.splitlines() == ["Wins:", "  team/big: Waits -> Starts"]
+
+
+def test_queues_that_a_manifest_brings_along_are_known(file: Path, tmp_path: Path) -> None:
+    manifest = tmp_path / "queues.yaml"
+    manifest.write_text(yaml.safe_dump_all([queue("below", "above"), queue("above")]))
+    found = kai("what-if", "-f", manifest, "--snapshot", file)
+    assert (found.exit_code, found.output) == (0, "Answer: nothing to start\n")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +89,9 @@ def test_what_if_says_who_wins(file: Path) -> None:
         ((), "nothing to decide"),
         (("--like", "n0"), "nothing to decide"),
         (("--add-nodes", "1", "--like", "n9"), "there is no node n9"),
-        (("--set", "queue/none.gpu.quota=1"), "there is no queue none"),
+        (("--set", "queue/none.gpu.quota=1"), "there is no queue none; there are leaf, root"),
+        (("--set", "queue/laef.gpu.quota=1"), "there is no queue laef: did you mean 'leaf'?"),
+        (("--set", "queue/leaf.memory.quota=7Gi"), "'7Gi' is not a number of megabytes"),
         (("--set", "leaf=1"), "queue/NAME.gpu.quota=16"),
         (("--drain", "n9"), "there is no node n9"),
         (("--delete", "job/none", "-n", "team"), "nothing named"),

@@ -56,8 +56,9 @@ def test_one_queue_with_its_order_of_service(file: Path) -> None:
 
 def test_a_queue_that_does_not_exist_is_named(file: Path) -> None:
     result = kai("queue", "none", "--snapshot", file)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "there is no queue 'none'; there are dept, q-blue, q-late, q-red" in result.output
+    assert "there is no queue 'q-bleu': did you mean 'q-blue'?" in kai("queue", "q-bleu", "--snapshot", file).output
 
 
 def test_nodes_with_their_devices(file: Path) -> None:
@@ -67,7 +68,9 @@ def test_nodes_with_their_devices(file: Path) -> None:
     one = yaml.safe_load(kai("nodes", "n2", "--snapshot", file, "-o", "yaml").output)
     assert [node["name"] for node in one["nodes"]] == ["n2"]
     assert one["nodes"][0]["devices"][0]["holders"][0]["workload"] == "red-train-2"
-    assert kai("nodes", "n9", "--snapshot", file).exit_code == 1
+    result = kai("nodes", "n9", "--snapshot", file)
+    assert result.exit_code == 2
+    assert "there is no node 'n9'; there are n1, n2" in result.output
 
 
 def test_evictions_of_the_next_cycle(file: Path) -> None:
@@ -81,6 +84,23 @@ def test_top_prints_one_picture_where_there_is_no_terminal(file: Path) -> None:
     text = kai("top", "--snapshot", file).output
     assert "8 of 8 GPUs allocated" in text
     assert "Waiting: 2" in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["queues"], ["queue", "q-blue"], ["nodes"], ["evictions"], ["top"], ["explain", "blue-small", "-n", "blue"]],
+)
+def test_json_and_yaml_are_the_same_data(file: Path, command: list[str]) -> None:
+    as_json, as_yaml = (kai(*command, "--snapshot", file, "-o", each).output for each in ("json", "yaml"))
+    assert json.loads(as_json) == yaml.safe_load(as_yaml)
+
+
+def test_top_as_data_has_every_part_of_the_screen(file: Path) -> None:
+    found = json.loads(kai("top", "--snapshot", file, "-o", "json").output)
+    assert found["totals"]["gpus"] == 8
+    assert [each["name"] for each in found["queues"]] == ["dept", "q-blue", "q-late", "q-red"]
+    assert len(found["waiting"]) == 2
+    assert [each["evictor"] for each in found["evictions"]] == ["blue-small"]
 
 
 @pytest.mark.parametrize("command", [["queues"], ["queue", "q"], ["nodes"], ["evictions"], ["top"], ["dashboard"]])
@@ -97,7 +117,7 @@ def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, command: lis
     path = tmp_path / "config"
     path.write_text("nothing: here")
     result = kai(*command, "--kubeconfig", path)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.output.startswith("Error: ")
 
 

@@ -150,16 +150,24 @@ def test_a_report_that_cannot_be_written_is_told_in_a_line(tmp_path: Path) -> No
     pytest.importorskip("matplotlib")
     (tmp_path / "file").touch()
     result = run("--nodes", 1, "--until", "1s", "--report", tmp_path / "file" / "folder")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert f"--report: cannot write to {tmp_path}/file/folder: Not a directory" in result.output
+
+
+@pytest.mark.parametrize("more", [(QUICKSTART,), ("--nodes", 1), ("--nodes", 1, "--jobs", 1)])
+def test_faults_take_no_cluster(more: tuple[Any, ...]) -> None:
+    result = run("--faults", 1, *more)
+    assert result.exit_code == 2
+    assert "--faults makes clusters of its own" in result.output
 
 
 def test_wrong_input_ends_with_code_2_and_names_file_document_and_field(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
-    file.write_text("kind: List\nitems: []\n---\nkind: Mystery\n")
+    file.write_text("kind: List\nitems: []\n---\nkind: Mystery\n---\nkind: Quue\n")
     result = run(file)
     assert result.exit_code == 2
-    assert f"{file}: document 2 (Mystery): kind: 'Mystery' cannot be simulated" in result.output
+    assert f"{file}: document 2 (Mystery): kind: 'Mystery' cannot be simulated (known: Node, Queue," in result.output
+    assert f"{file}: document 3 (Quue): kind: 'Quue' cannot be simulated: did you mean Queue?" in result.output
     config = tmp_path / "scheduler.yaml"
     config.write_text("actions: fly")
     assert (

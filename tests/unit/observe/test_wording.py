@@ -6,7 +6,7 @@ import pytest
 
 from pykai.model.plan import Category, Dominant, Evict, Plan, Verdict
 from pykai.observe.tables import console, plan_tables
-from pykai.observe.wording import eviction_reason, reason_line, without_figures
+from pykai.observe.wording import eviction_reason, reason_line, short_name, suggestion, without_figures
 
 SHORT = "no nodes with enough resources were found: {} node(s) didn't have enough resources: GPUs."
 STANDING = (
@@ -48,6 +48,26 @@ def test_a_reason_is_one_line_about_what_is_wrong(message: str, shown: str) -> N
 )
 def test_an_eviction_is_a_short_line(message: str, shown: str) -> None:
     assert eviction_reason(message, "ns/x-0") == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("pg-train-42e66fa2-cdc1-48fe-b87b-d612b2461321", "train"),
+        ("team/pg-a-b-42e66fa2-cdc1-48fe-b87b-d612b2461321", "team/a-b"),
+        ("team/pg-lws-42e66fa2-cdc1-48fe-b87b-d612b2461321-group-0",) * 2,
+        ("team/pg-train", "team/pg-train"),
+    ],
+)
+def test_a_podgroup_is_shown_by_the_name_of_its_workload(name: str, shown: str) -> None:
+    assert short_name(name) == shown
+
+
+def test_an_unknown_name_comes_with_the_closest_or_some_of_the_known() -> None:
+    assert suggestion("tset", ["test", "other"]) == ": did you mean 'test'?"
+    assert suggestion("x", ["b", "a"]) == "; there are a, b"
+    assert suggestion("x", [f"queue-{number:02d}" for number in range(12)]).endswith("queue-09 ...")
+    assert suggestion("x", []) == ""
 
 
 def test_reasons_that_differ_in_figures_are_the_same() -> None:
