@@ -74,10 +74,12 @@ def issue(names: Sequence[str], now: datetime, lifetime: timedelta = LIFETIME) -
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
-        .add_extension(_key_identifier(authority_key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
-    return ServingCredentials(_pem(authority), _pem(leaf), _key_pem(key))
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    key_text = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    return ServingCredentials(_pem(authority), _pem(leaf), key_text)
 
 
 def renewal_reason(certificate: bytes | None, names: Sequence[str], now: datetime) -> str | None:
@@ -90,8 +92,9 @@ def renewal_reason(certificate: bytes | None, names: Sequence[str], now: datetim
         return f"the certificate cannot be read: {problem}"
     if not _is_ours(leaf):
         return None
-    if now >= _renewal_time(leaf):
-        return f"the certificate expires at {leaf.not_valid_after_utc:%Y-%m-%d %H:%M}Z"
+    begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    if now >= begin + (end - begin) * 2 / 3:  # leaves months to notice a failing renewal
+        return f"the certificate expires at {end:%Y-%m-%d %H:%M}Z"
     missing = sorted(set(names) - set(_names_in(leaf)))
     return f"the certificate does not name {', '.join(missing)}" if missing else None
 
@@ -127,12 +130,6 @@ def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> b
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
-
-
-def _renewal_time(certificate: x509.Certificate) -> datetime:
-    """Return the end of two thirds of the lifetime, which leaves months to notice a failing renewal."""
-    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return begin + (end - begin) * 2 / 3
 
 
 def trust_bundle(authorities: Iterable[bytes], now: datetime) -> bytes:
@@ -230,17 +227,8 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _key_identifier(key: rsa.RSAPrivateKey) -> x509.AuthorityKeyIdentifier:
-    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
-
-
 def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _key_pem(key: rsa.RSAPrivateKey) -> bytes:
-    form = serialization.PrivateFormat.TraditionalOpenSSL
-    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
 CERTIFICATE_FILE = "tls.crt"

@@ -82,17 +82,13 @@ def container_at(pod: Fields, place: ContainerRef) -> ContainerObject:
 
 def containers_without_share(pod: Fields) -> Iterator[ContainerObject]:
     """Return all init and regular containers except the one that receives the pod's share of a GPU."""
-    holder = _holder(pod)
+    try:
+        holder = container_at(pod, fraction_container_of(pod)) if shares_gpu(annotations_of(pod)) else None
+    except DeniedError:
+        holder = None
     for container in (*init_containers(pod), *regular_containers(pod)):
         if container is not holder:
             yield container
-
-
-def _holder(pod: Fields) -> ContainerObject | None:
-    try:
-        return container_at(pod, fraction_container_of(pod)) if shares_gpu(annotations_of(pod)) else None
-    except DeniedError:
-        return None
 
 
 def set_environment(container: ContainerObject, entry: Object) -> None:

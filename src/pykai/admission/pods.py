@@ -176,7 +176,13 @@ def mutate_pod(pod: object, arrival: PodCreation, settings: PodSettings) -> Admi
     if not isinstance(pod, dict) or not _ours(pod, settings):
         return AdmissionVerdict()
     mutated = mutable_copy(pod)
-    _set_namespace(mutated, arrival.namespace)
+    own, requested = mutated["metadata"].get("namespace"), arrival.namespace
+    if own and requested and own != requested:
+        raise DeniedError(
+            f"error: the namespace from the provided object {own} does not match the namespace {requested}"
+        )
+    if requested and not own:
+        mutated["metadata"]["namespace"] = requested
     for _, applies, mutate in MUTATIONS:
         if applies(settings):
             mutate(mutated, settings, arrival.suffix)
@@ -224,21 +230,6 @@ def _misfit(text: str) -> str:
     return (f"pod{path}: {problem}" if found else f"pod: {text}").replace("`", "")
 
 
-def _set_namespace(mutated: PodObject, requested: str) -> None:
-    own = mutated["metadata"].get("namespace")
-    if own and requested and own != requested:
-        raise DeniedError(
-            f"error: the namespace from the provided object {own} does not match the namespace {requested}"
-        )
-    if requested and not own:
-        mutated["metadata"]["namespace"] = requested
-
-
-def looks_like_ours(key: str) -> bool:
-    """Whether a label or annotation may be meant for us; the webhook registration checks the same in CEL."""
-    return key.startswith(names.OWN_PREFIXES)
-
-
 def name_advice(metadata: Fields) -> Iterator[str]:
     """Yield a warning for every label and annotation that is a misspelt one of ours, or at the wrong place.
 
@@ -248,14 +239,15 @@ def name_advice(metadata: Fields) -> Iterator[str]:
         return
     found = {"label": metadata.get("labels") or {}, "annotation": metadata.get("annotations") or {}}
     known = {"label": names.USER_LABELS, "annotation": names.USER_ANNOTATIONS}
-    for place, other in (("label", "annotation"), ("annotation", "label")):
+    for place, other, article in (("label", "annotation", "an"), ("annotation", "label", "a")):
         for key in found[place]:
-            if key in known[place] or key in names.WRITTEN_NAMES or not looks_like_ours(key):
+            # The webhook registration checks the same prefixes in CEL.
+            if key in known[place] or key in names.WRITTEN_NAMES or not key.startswith(names.OWN_PREFIXES):
                 continue
             if key.startswith(names.PORTION_LIMIT_PREFIX) and place == "annotation":
                 continue
             if key in known[other]:
-                yield f"{place} {key!r} has no effect: it is read as {_a(other)}"
+                yield f"{place} {key!r} has no effect: it is read as {article} {other}"
             elif close := get_close_matches(key, known[place], n=1, cutoff=0.8):
                 yield f"{place} {key!r} has no effect: did you mean {close[0]!r}?"
 
@@ -271,7 +263,3 @@ def priority_advice(pod: object, settings: PodSettings, known: Collection[str]) 
     close = get_close_matches(str(wanted), known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else "the group gets the default priority"
     yield f"label {names.PRIORITY_CLASS_LABEL!r}: there is no PriorityClass {wanted!r}: {hint}"
-
-
-def _a(noun: str) -> str:
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"

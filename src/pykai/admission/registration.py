@@ -88,7 +88,7 @@ def mutating_pods(client: Client, pods: PodSelection, name: str = MUTATING_NAME)
 
 
 def validating_pods(client: Client, pods: PodSelection, name: str = VALIDATING_NAME) -> Configuration:
-    """The ValidatingWebhookConfiguration of pods and topologies."""
+    """The ValidatingWebhookConfiguration of pods and topologies; the webhook of resizes fails open."""
     webhooks = [
         _pod_webhook(client(VALIDATE_POD), pods, ["CREATE", "UPDATE"]),
         _webhook(
@@ -98,22 +98,21 @@ def validating_pods(client: Client, pods: PodSelection, name: str = VALIDATING_N
         ),
     ]
     if pods.checks_resizes:
-        webhooks.append(_resize_webhook(client(VALIDATE_RESIZE), pods))
+        rule = _rule("/v1/pods/resize", "Namespaced", ["UPDATE"])
+        resize = _webhook(f"resize.admission.{pods.system_namespace}.svc", client(VALIDATE_RESIZE), rule)
+        webhooks.append({**_selecting(resize, pods), "failurePolicy": "Ignore", "matchConditions": [_ours(pods)]})
     return _configuration("ValidatingWebhookConfiguration", name, webhooks, {"app": "admission"})
-
-
-def _resize_webhook(client: Object, pods: PodSelection) -> Webhook:
-    """Return the webhook of `pods/resize`; it fails open."""
-    rule = _rule("/v1/pods/resize", "Namespaced", ["UPDATE"])
-    webhook = _webhook(f"resize.admission.{pods.system_namespace}.svc", client, rule)
-    selected = _selecting(webhook, pods)
-    return {**selected, "failurePolicy": "Ignore", "matchConditions": [_ours(pods)]}
 
 
 def _selecting(webhook: Webhook, pods: PodSelection) -> Webhook:
     """Return the webhook with the selectors for namespaces and labels."""
     labels = {"objectSelector": {"matchLabels": dict(pods.pod_labels)}} if pods.pod_labels else {}
-    return {**webhook, "namespaceSelector": _namespace_selector(pods), **labels}
+    system = ["kube-system", pods.system_namespace]
+    requirements: list[Object] = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": system}]
+    if pods.queue_label_key:
+        requirements.append({"key": pods.queue_label_key, "operator": "Exists"})
+    required = {"matchLabels": dict(pods.namespace_labels)} if pods.namespace_labels else {}
+    return {**webhook, "namespaceSelector": {"matchExpressions": requirements, **required}, **labels}
 
 
 def _ours(pods: PodSelection) -> dict[str, str]:
@@ -176,13 +175,10 @@ def _merged_webhook(desired: Webhook, live: Webhook) -> Webhook:
     foreign = [expression for expression in added if expression.get("key") not in keys]
     if foreign:
         merged["namespaceSelector"] = {**selector, "matchExpressions": [*own, *foreign]}
-    return {**merged, "clientConfig": _merged_client(desired["clientConfig"], live.get("clientConfig") or {})}
-
-
-def _merged_client(desired: Object, live: Object) -> Object:
-    wanted, before = (base64.b64decode(each.get("caBundle") or "") for each in (desired, live))
+    client, former = desired["clientConfig"], live.get("clientConfig") or {}
+    wanted, before = (base64.b64decode(each.get("caBundle") or "") for each in (client, former))
     bundle = still_trusting(wanted, before)
-    return {**desired, "caBundle": _base64(bundle)} if bundle != wanted else desired
+    return {**merged, "clientConfig": {**client, "caBundle": _base64(bundle)} if bundle != wanted else client}
 
 
 def _pod_webhook(client: Object, pods: PodSelection, operations: list[str]) -> Webhook:
@@ -251,15 +247,6 @@ def _annotation(which: str) -> str:
     """Return the CEL expression for the value of annotation `k`, empty if missing."""
     held = _ANNOTATIONS[which]
     return f"({_annotated(which)} && k in {held} ? {held}[k] : '')"
-
-
-def _namespace_selector(pods: PodSelection) -> Object:
-    system = ["kube-system", pods.system_namespace]
-    requirements: list[Object] = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": system}]
-    if pods.queue_label_key:
-        requirements.append({"key": pods.queue_label_key, "operator": "Exists"})
-    labels = {"matchLabels": dict(pods.namespace_labels)} if pods.namespace_labels else {}
-    return {"matchExpressions": requirements, **labels}
 
 
 def _webhook(name: str, client: Object, rule: Object) -> Webhook:

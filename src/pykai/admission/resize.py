@@ -90,18 +90,11 @@ def validate_resize(new: object, old: object, facts: QuotaFacts, settings: Resiz
 
 def _upsize(new: Fields, old: Fields) -> dict[_Measure, float]:
     """Return by how much the request exceeds what the pod is charged now, for each resource its spec changes."""
-    wanted, asked, charged = (
-        pod_requests(new, actual=False),
-        pod_requests(old, actual=False),
-        pod_requests(old, actual=True),
-    )
-    found = {}
-    for measure in _MEASURES:
-        if measure.amount(wanted) != measure.amount(asked):
-            delta = measure.amount(wanted) - measure.amount(charged)
-            if delta > 0:
-                found[measure] = delta
-    return found
+    wanted, asked = (pod_requests(pod, actual=False) for pod in (new, old))
+    charged = pod_requests(old, actual=True)
+    changed = [measure for measure in _MEASURES if measure.amount(wanted) != measure.amount(asked)]
+    more = {measure: measure.amount(wanted) - measure.amount(charged) for measure in changed}
+    return {measure: delta for measure, delta in more.items() if delta > 0}
 
 
 def _problems(queue: Fields, measure: _Measure, delta: float, non_preemptible: bool, strict: bool) -> Iterator[str]:

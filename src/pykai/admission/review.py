@@ -125,11 +125,6 @@ def _validate_pod(request: AdmissionRequest, admission: AdmissionRules) -> Admis
     return replace(verdict, advice=advice)
 
 
-def _validate_resize(request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
-    """Admit every resize, because the facts are not fetched here: see `judge_resize`."""
-    return AdmissionVerdict()
-
-
 async def judge_resize(request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
     """Return the verdict on the resize of a pod, after fetching its queues."""
     pod = request.object
@@ -163,7 +158,7 @@ Handler = Callable[[AdmissionRequest, AdmissionRules], AdmissionVerdict]
 HANDLERS: dict[str, Handler] = {
     MUTATE_POD: _mutate_pod,
     VALIDATE_POD: _validate_pod,
-    VALIDATE_RESIZE: _validate_resize,
+    VALIDATE_RESIZE: lambda request, admission: AdmissionVerdict(),  # its queues are fetched: `judge_resize`
     VALIDATE_TOPOLOGY: _validate_topology,
     VALIDATE_QUEUE: _validate_queue,
     VALIDATE_POD_GROUP: _validate_pod_group,
@@ -222,24 +217,21 @@ def webhooks(rules: AdmissionRules, warn: Callable[[str], None]) -> Admission:
 
     def admit(resource: Resource, new: Object, old: Object | None) -> Object:
         for path in PATHS.get(resource, ()):
-            new = _reviewed(path, new, old)
+            meta = new["metadata"]
+            request = AdmissionRequest(
+                uid=meta["uid"],
+                operation="CREATE" if old is None else "UPDATE",
+                namespace=meta.get("namespace", ""),
+                object=new,
+                old_object=old,
+            )
+            verdict = judge(path, request, rules)
+            for warning in (*verdict.warnings, *verdict.advice):
+                warn(f"{new.get('kind', '')} {meta.get('name', '')}: {warning}".strip())
+            if not verdict.allowed:
+                raise Forbidden(f"admission webhook denied the request: {verdict.message}")
+            if verdict.patch:
+                new = json_patch(new, verdict.patch)
         return new
-
-    def _reviewed(path: str, new: Object, old: Object | None) -> Object:
-        meta = new["metadata"]
-        request = AdmissionRequest(
-            uid=meta["uid"],
-            operation="CREATE" if old is None else "UPDATE",
-            namespace=meta.get("namespace", ""),
-            object=new,
-            old_object=old,
-        )
-        verdict = judge(path, request, rules)
-        for warning in (*verdict.warnings, *verdict.advice):
-            warn(f"{new.get('kind', '')} {meta.get('name', '')}: {warning}".strip())
-        if not verdict.allowed:
-            raise Forbidden(f"admission webhook denied the request: {verdict.message}")
-        patched: Object = json_patch(new, verdict.patch) if verdict.patch else new
-        return patched
 
     return admit

@@ -115,15 +115,12 @@ class WebhookServer:
         while True:
             await asyncio.sleep(self._listen.look_every)
             try:
-                await self._reload(certificate)
+                if self._listen.renew is not None:
+                    await self._listen.renew()
+                if certificate.reload():
+                    log.info("serving certificate reloaded", directory=str(self._listen.certificates))
             except Exception as problem:  # noqa: BLE001 - if `renew` fails, the certificate in use is kept
                 log.warning("serving certificate kept, it could not be renewed", problem=str(problem))
-
-    async def _reload(self, certificate: ReloadingContext) -> None:
-        if self._listen.renew is not None:
-            await self._listen.renew()
-        if certificate.reload():
-            log.info("serving certificate reloaded", directory=str(self._listen.certificates))
 
     async def _answer(self, http: web.Request) -> web.Response:
         try:

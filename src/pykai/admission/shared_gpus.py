@@ -15,6 +15,7 @@ rejected.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -82,13 +83,19 @@ def connect_share(mutated: PodObject, suffix: str) -> None:
         return
     place = fraction_container_of(mutated)
     if not annotations_of(mutated).get(SHARED_GPU_CONFIGMAP):
-        annotate(mutated, SHARED_GPU_CONFIGMAP, new_configmap_prefix(_base_name(mutated), suffix, place))
+        metadata = mutated["metadata"]
+        owner = (metadata.get("ownerReferences") or [{}])[0].get("name")
+        base = owner or metadata.get("name") or metadata.get("generateName") or ""
+        annotate(mutated, SHARED_GPU_CONFIGMAP, new_configmap_prefix(base, suffix, place))
     names = _names_of_share(mutated, place)
     container = container_at(mutated, place)
     for variable in (VISIBLE_DEVICES, NUM_OF_GPUS, PORTION):
         set_environment(container, _reference(variable, names))
     set_volume(mutated, {"name": names.volume, "configMap": {"name": names.capabilities}})
-    _import_environment(container, names)
+    sources = container.get("envFrom") or []
+    if not any((source.get("configMapRef") or {}).get("name") == names.environment for source in sources):
+        reference = {"name": names.environment, "optional": False}
+        container["envFrom"] = [*sources, {"configMapRef": reference}]
 
 
 def limit_memory(mutated: PodObject) -> None:
@@ -131,12 +138,6 @@ def has_whole_gpu_limit(pod: Fields) -> bool:
     return any(NVIDIA_GPU in ((container.get("resources") or {}).get("limits") or {}) for container in containers)
 
 
-def _base_name(pod: Fields) -> str:
-    metadata = pod["metadata"]
-    owners = metadata.get("ownerReferences") or [{}]
-    return owners[0].get("name") or metadata.get("name") or metadata.get("generateName") or ""
-
-
 def _names_of_share(pod: Fields, place: ContainerRef) -> SharedGpuNames:
     prefix = annotations_of(pod)[SHARED_GPU_CONFIGMAP]
     try:
@@ -149,13 +150,6 @@ def _names_of_share(pod: Fields, place: ContainerRef) -> SharedGpuNames:
 def _reference(variable: str, names: SharedGpuNames) -> Object:
     key = {"name": names.capabilities, "key": variable}
     return {"name": variable, "valueFrom": {"configMapKeyRef": key}}
-
-
-def _import_environment(container: ContainerObject, names: SharedGpuNames) -> None:
-    sources = container.get("envFrom") or []
-    if not any((source.get("configMapRef") or {}).get("name") == names.environment for source in sources):
-        reference = {"name": names.environment, "optional": False}
-        container["envFrom"] = [*sources, {"configMapRef": reference}]
 
 
 def hide_devices(mutated: PodObject) -> None:
@@ -188,17 +182,12 @@ def _check_entry(container: str, entry: Fields) -> None:
 
 
 def _requests_device(container: ContainerObject) -> bool:
-    requests = (container.get("resources") or {}).get("requests") or {}
-    devices = [amount for name, amount in requests.items() if name == NVIDIA_GPU or name.startswith(MIG_PREFIX)]
-    return any(_is_some(amount) for amount in devices)
-
-
-def _is_some(amount: str | int | float) -> bool:
-    try:
-        return parse_quantity(amount) != 0
-    except ValueError:
-        # Not a quantity: the API server rejects the pod itself.
-        return False
+    for name, amount in ((container.get("resources") or {}).get("requests") or {}).items():
+        if name == NVIDIA_GPU or name.startswith(MIG_PREFIX):
+            with suppress(ValueError):  # not a quantity: the API server rejects the pod itself
+                if parse_quantity(amount) != 0:
+                    return True
+    return False
 
 
 _DECIMALS = 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any, TypeVar
 
 from msgspec import ValidationError, convert
@@ -79,11 +80,13 @@ def located_error(error: ValidationError, document: Any, read: Callable[[Any], o
         if step != _ELIDED_KEY:
             steps.append(int(step[1:-1]) if step.startswith("[") else step.removeprefix("."))
             continue
-        reduced = {key: _reduced_to_key(document, steps, key) for key in _value_at(document, steps)}
+        elements = reduce(lambda part, at: part[at], steps, document)
+        reduced = {key: _reduced_to_key(document, steps, key) for key in elements}
         key = next((key for key, part in reduced.items() if _error_message(read, part) == str(error)), "")
         document = reduced.get(key, document)
         steps.append(key)
-    return FieldError(join_path(above, _path_text(steps)), elided.message)
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return FieldError(join_path(above, path), elided.message)
 
 
 def _error_message(read: Callable[[Any], object], document: Any) -> str:
@@ -94,12 +97,6 @@ def _error_message(read: Callable[[Any], object], document: Any) -> str:
     return ""
 
 
-def _value_at(document: Any, steps: Sequence[Step]) -> Any:
-    for step in steps:
-        document = document[step]
-    return document
-
-
 def _reduced_to_key(part: Any, steps: Sequence[Step], key: str) -> Any:
     """The document reduced to one key in the map at the end of the steps."""
     if not steps:
@@ -108,10 +105,6 @@ def _reduced_to_key(part: Any, steps: Sequence[Step], key: str) -> Any:
     if isinstance(part, dict):
         return {**part, step: _reduced_to_key(part[step], rest, key)}
     return [_reduced_to_key(each, rest, key) if index == step else each for index, each in enumerate(part)]
-
-
-def _path_text(steps: Sequence[Step]) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
 def join_path(parent: str, path: str) -> str:

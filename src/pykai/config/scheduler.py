@@ -134,12 +134,9 @@ def _actions(text: str) -> tuple[str, ...]:
 def _plugin_choices(tiers: Sequence[_Tier]) -> Iterable[PluginChoice]:
     for tier_number, tier in enumerate(tiers):
         for number, plugin in enumerate(tier.plugins):
-            arguments = {key: _argument_text(value) for key, value in plugin.arguments.items()}
+            given = plugin.arguments.items()
+            arguments = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given}
             yield PluginChoice(f"tiers[{tier_number}].plugins[{number}]", plugin.name, arguments)
-
-
-def _argument_text(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _queue_depths(depths: Mapping[str, int], actions: Sequence[str]) -> Mapping[str, int]:
@@ -244,18 +241,12 @@ def _duration_remark(text: str) -> str:
         return "is not a duration such as 30m or 1h: 0s is used"
 
 
-def _resolve_method_remark(text: str) -> str:
-    return "" if text in ("lca", "queue") else "is neither lca nor queue: lca is used"
-
-
-def _no_remark(_: str) -> str:
-    return ""
-
-
 _IGNORED_VALUES: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
     ("minruntime", "defaultPreemptMinRuntime"): _duration_remark,
     ("minruntime", "defaultReclaimMinRuntime"): _duration_remark,
-    ("minruntime", "reclaimResolveMethod"): _resolve_method_remark,
+    ("minruntime", "reclaimResolveMethod"): lambda text: (
+        "" if text in ("lca", "queue") else "is neither lca nor queue: lca is used"
+    ),
 }
 """Checks of arguments whose invalid values are ignored: they return a remark, empty for a valid value."""
 
@@ -294,7 +285,7 @@ def _plugin_remarks(choice: PluginChoice, before: tuple[PluginChoice, ...], make
         path = f"{choice.path}.arguments.{name}"
         if name not in known_arguments:
             yield f"{path}: plugin {choice.name} has no such argument ({known}): it has no effect"
-        elif remark := _IGNORED_VALUES.get((choice.name, name), _no_remark)(text):
+        elif (check := _IGNORED_VALUES.get((choice.name, name))) and (remark := check(text)):
             yield f"{path}: {text!r} {remark}"
 
 

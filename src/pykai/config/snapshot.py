@@ -98,7 +98,9 @@ def load(path: Path) -> SnapshotFile:
     try:
         return json.decode(data, type=SnapshotFile)
     except ValidationError as error:
-        located = located_error(error, json.decode(data), _decode_again)
+        located = located_error(
+            error, json.decode(data), lambda document: json.decode(json.encode(document), type=SnapshotFile)
+        )
         raise FieldError(": ".join(filter(None, (str(path), MEMBER, located.path))), located.message) from error
     except DecodeError as error:
         raise FieldError(f"{path}: {MEMBER}", f"not JSON: {error}") from error
@@ -111,13 +113,11 @@ def raw_objects(path: Path) -> dict[str, list[Any]]:
     return found
 
 
-def _decode_again(document: Any) -> SnapshotFile:
-    return json.decode(json.encode(document), type=SnapshotFile)
-
-
 def params(file: SnapshotFile) -> SchedulerParams:
     """The parameters that the scheduler ran with; one that the file lacks has its zero value."""
     flags = file.scheduler_params
+    # Without discovery data, DRA counts as served: other clusters have no objects of it.
+    resources = (file.discovery or {}).get("resources")
     return SchedulerParams(
         scheduler_name=flags.scheduler_name,
         node_pool_key=flags.partition_params.key,
@@ -134,17 +134,10 @@ def params(file: SnapshotFile) -> SchedulerParams:
         stuck_in_releasing=flags.stuck_in_releasing_threshold / _NANOSECONDS,
         detailed_fit_errors=flags.detailed_fit_errors,
         update_eviction_condition=flags.update_pod_eviction_condition,
-        dra_enabled=_serves_dra(file),
+        dra_enabled=not resources
+        or any(str(each.get("groupVersion", "")).startswith(_DRA_GROUP) for each in resources),
         nvfractions=flags.gpu_sharing_mode == names.NVFRACTIONS,
     )
-
-
-def _serves_dra(file: SnapshotFile) -> bool:
-    """Whether the cluster served the DRA API. Without discovery data True: other clusters have no DRA objects."""
-    resources = (file.discovery or {}).get("resources")
-    if not resources:
-        return True
-    return any(str(entry.get("groupVersion", "")).startswith(_DRA_GROUP) for entry in resources)
 
 
 def observed_at(file: SnapshotFile) -> float | None:

@@ -57,9 +57,10 @@ class Cron:
         now = datetime.fromtimestamp(instant, UTC)
         day = now.replace(hour=0, minute=0, second=0, microsecond=0)
         while now - day < _SEARCH_LIMIT:
-            times = [moment for moment in self._firings(day) if moment < now] if self._fires_on(day) else []
-            if times:
-                return times[-1].timestamp()
+            if self._fires_on(day):
+                times = [day.replace(hour=h, minute=m) for h in sorted(self.hours) for m in sorted(self.minutes)]
+                if passed := [moment for moment in times if moment < now]:
+                    return passed[-1].timestamp()
             day -= timedelta(days=1)
         return None
 
@@ -67,9 +68,6 @@ class Cron:
         by_day, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         either = (by_day or by_weekday) if not (self.any_day or self.any_weekday) else (by_day and by_weekday)
         return day.month in self.months and either
-
-    def _firings(self, day: datetime) -> list[datetime]:
-        return [day.replace(hour=hour, minute=minute) for hour in sorted(self.hours) for minute in sorted(self.minutes)]
 
 
 def parse_cron(text: str) -> Cron:

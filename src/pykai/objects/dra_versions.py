@@ -11,7 +11,7 @@ detected from the object's fields, because items of lists and files carry no ver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 OLDER: Final = ("v1beta2", "v1beta1")
@@ -31,7 +31,7 @@ def slice_spec(spec: Spec) -> Spec:
     devices = spec.get("devices") or ()
     if not any("basic" in device for device in devices):
         return spec
-    return {**spec, "devices": _map_items(devices, _without_basic)}
+    return {**spec, "devices": [{**(each.get("basic") or {}), **_without(each, "basic")} for each in devices]}
 
 
 def written(body: Spec, version: str) -> Spec:
@@ -42,14 +42,10 @@ def written(body: Spec, version: str) -> Spec:
 def _with_requests(spec: Spec, change: _Conversion) -> Spec:
     devices = spec.get("devices") or {}
     requests = devices.get("requests") or ()
-    changed = _map_items(requests, change)
+    changed = [change(request) for request in requests]
     if all(new is old for new, old in zip(changed, requests, strict=True)):
         return spec
     return {**spec, "devices": {**devices, "requests": changed}}
-
-
-def _map_items(items: Sequence[Mapping[str, Any]], change: _Conversion) -> list[Mapping[str, Any]]:
-    return [change(item) for item in items]
 
 
 def _with_exactly(request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -60,10 +56,6 @@ def _with_exactly(request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _without_exactly(request: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**_without(request, "exactly"), **request["exactly"]} if "exactly" in request else request
-
-
-def _without_basic(device: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**(device.get("basic") or {}), **_without(device, "basic")}
 
 
 def _without(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ container statuses only while a resize may be in progress.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Raw, json
 
@@ -20,6 +20,7 @@ from pykai.objects.schema import Kind
 from pykai.objects.units import parse_quantity, sum_resources
 
 Amount = str | int | float
+A = TypeVar("A", bound=Amount)
 ResourceList = Mapping[str, Amount]
 PENDING: Final = "PodResizePending"
 IN_PROGRESS: Final = "PodResizeInProgress"
@@ -51,11 +52,7 @@ def effective_requests(spec: ResourceList | None, status: ContainerStatus | None
         reported.append(status.resources.requests or {})
     if not any(reported):
         return requests
-    charged: dict[str, Amount] = {}
-    for part in reported if infeasible else [requests, *reported]:
-        for name, text in part.items():
-            if name not in charged or parse_quantity(text) > parse_quantity(charged[name]):
-                charged[name] = text
+    charged = _largest(reported if infeasible else [requests, *reported])
     return {**{name: text for name, text in requests.items() if name not in charged}, **charged}
 
 
@@ -110,8 +107,9 @@ def _statuses(status: Mapping[str, Any]) -> dict[str, ContainerStatus]:
     }
 
 
-def _largest(lists: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    largest: dict[str, str] = {}
+def _largest(lists: Iterable[Mapping[str, A]]) -> dict[str, A]:
+    """Return the largest amount of each resource in the lists."""
+    largest: dict[str, A] = {}
     for each in lists:
         for name, text in each.items():
             if name not in largest or parse_quantity(text) > parse_quantity(largest[name]):

@@ -62,11 +62,7 @@ def default(value: Any, schema: Schema) -> Any:
     for name, field in known.items():
         if "default" in field and (name not in value or (value[name] is None and not field.get("nullable"))):
             result[name] = default(copy.deepcopy(field["default"]), field)
-    return {name: item for name, item in result.items() if item is not None or _nullable(known.get(name))}
-
-
-def _nullable(field: Schema | None) -> bool:
-    return field is not None and bool(field.get("nullable"))
+    return {name: item for name, item in result.items() if item is not None or known.get(name, {}).get("nullable")}
 
 
 def violations(value: Any, schema: Schema, path: str = "", old: Any = None) -> Iterator[tuple[str, str]]:
