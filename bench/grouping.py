@@ -27,7 +27,7 @@ from bench.page import markdown
 from pykai.cli.install import install
 from pykai.kube.api import Api, Selection
 from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import JOB, NAMESPACE, POD
 from pykai.local.session import connect
 from pykai.objects import names
@@ -80,7 +80,7 @@ class Progress:
     born: dict[str, float] = field(default_factory=dict)
     grouped: dict[str, float] = field(default_factory=dict)
 
-    def see(self, change: Change[_Pod]) -> None:
+    def see(self, change: WatchChange[_Pod]) -> None:
         """A pod changed."""
         now, meta = time.perf_counter(), change.object.metadata
         self.born.setdefault(meta.name, now)

@@ -26,7 +26,7 @@ from bench.measure import BenchError
 from pykai.kube.api import Api, Deletion, EventType, Object, Propagation, Selection
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import JOB, NAMESPACE, POD, QUEUE
 from pykai.objects import names
 
@@ -60,7 +60,7 @@ class Lives:
     present: set[str] = field(default_factory=set)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def see(self, change: Change[_Pod]) -> None:
+    def see(self, change: WatchChange[_Pod]) -> None:
         """A pod changed."""
         now, name = time.perf_counter(), change.object.metadata.name
         if change.object.metadata.namespace != SPACE:

@@ -19,7 +19,7 @@ from pykai.controllers.operator.observation import Observation
 from pykai.controllers.queue_status import QueueController
 from pykai.kube.api import EventType
 from pykai.kube.informer import SharedInformer
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.simulate.faults.run import Outcome, play
 
 MOST_SEEDS = 500
@@ -44,7 +44,7 @@ def stale_status() -> AbstractContextManager[Any]:
     """The queue controller does not hear of groups that are deleted."""
     original = QueueController._group_changed
 
-    def changed(self: QueueController, change: Change[Any]) -> None:
+    def changed(self: QueueController, change: WatchChange[Any]) -> None:
         if change.type is not EventType.DELETED:
             original(self, change)
 

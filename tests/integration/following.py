@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 from pykai.kube.api import Api, Object, Resource
 from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 
-Handler = Callable[[Change[Object]], None]
+Handler = Callable[[WatchChange[Object]], None]
 
 
 @contextlib.asynccontextmanager

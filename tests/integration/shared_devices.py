@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from pykai.kube.api import EventType, Object, Resource
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.local.session import connect
 from pykai.objects import names
@@ -35,7 +35,7 @@ class DeviceBook:
         self._objects: dict[Resource, dict[str, Object]] = {POD: {}, BIND_REQUEST: {}}
         self._changed = asyncio.Event()
 
-    def see(self, resource: Resource, change: Change[Object]) -> None:
+    def see(self, resource: Resource, change: WatchChange[Object]) -> None:
         """An object changed."""
         held, uid = self._objects[resource], change.object["metadata"]["uid"]
         held.pop(uid, None)

@@ -20,7 +20,7 @@ from pykai.cli.install import install
 from pykai.hollow.hollow_node import GpuShape, NodeShape, repeat
 from pykai.kube.api import Api, EventType, Object, Selection
 from pykai.kube.client import HttpApi
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import BIND_REQUEST, EVENT, POD
 from pykai.local.control_plane import ControlPlane
 from pykai.objects import names
@@ -46,7 +46,7 @@ class Bindings:
     at: dict[str, float] = field(default_factory=dict)
     nodes: dict[str, set[str]] = field(default_factory=dict)
 
-    def see(self, change: Change[Object]) -> None:
+    def see(self, change: WatchChange[Object]) -> None:
         """A pod changed."""
         (namespace, name), node = change.key, change.object["spec"].get("nodeName")
         if namespace == self.namespace and node and change.type is not EventType.DELETED:

@@ -22,7 +22,7 @@ from pykai.kube.api import EVERYTHING, Api, Object, Patch, Selection
 from pykai.kube.clock import steady
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound
 from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import POD
 from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, unmetered
 from pykai.objects import gpu_request, kinds, names, nvfractions, units
@@ -279,7 +279,7 @@ class NodeScaler:
         finally:
             leave()
 
-    def _changed(self, change: Change[kinds.Pod]) -> None:
+    def _changed(self, change: WatchChange[kinds.Pod]) -> None:
         if self._counts(change.object) or (change.old is not None and self._counts(change.old)):
             self._loop.add_after(_PASS, GATHER_SECONDS)
 

@@ -24,7 +24,7 @@ from pykai.controllers.unstructured import UnstructuredView, merge_patch, to_uns
 from pykai.kube.api import EVERYTHING, Api, EventType, Object, Patch, Selection
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import Change, Key
+from pykai.kube.informer_store import Key, WatchChange
 from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
 from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.objects import gpu_request, kinds, names, nvfractions, pod_resize, units
@@ -287,7 +287,7 @@ class GroupMembers:
         self._scheduler_name = scheduler_name
         self._pods: dict[Key, dict[Key, kinds.Pod]] = {}
 
-    def change(self, change: Change[kinds.Pod]) -> set[Key]:
+    def change(self, change: WatchChange[kinds.Pod]) -> set[Key]:
         """Handle a change of a pod; returns the groups whose status may change."""
         now = None if change.type is EventType.DELETED else change.object
         before, after = self._group_of(change.old), self._group_of(now)
@@ -366,11 +366,11 @@ class PodGroupController:
             for unsubscribe in leave:
                 unsubscribe()
 
-    def _pod_changed(self, change: Change[kinds.Pod]) -> None:
+    def _pod_changed(self, change: WatchChange[kinds.Pod]) -> None:
         for group in self._members.change(change):
             self._loop.add_after(group, self._gather_seconds)
 
-    def _group_changed(self, change: Change[kinds.PodGroup]) -> None:
+    def _group_changed(self, change: WatchChange[kinds.PodGroup]) -> None:
         own = self._mutations.observe(change)
         old, new = change.old, change.object
         if old is not None and old.spec == new.spec:
@@ -380,7 +380,7 @@ class PodGroupController:
                 return
         self._loop.add_after(change.key, self._gather_seconds)
 
-    def _class_changed(self, change: Change[kinds.PriorityClass]) -> None:
+    def _class_changed(self, change: WatchChange[kinds.PriorityClass]) -> None:
         """Enqueue the groups that name a changed class, or fall back to the default one."""
         self._unstructured_classes = [to_unstructured(each) for _, each in self._classes.items()]
         default = change.object.global_default or (change.old is not None and change.old.global_default)

@@ -24,7 +24,7 @@ from pykai.controllers.unstructured import merge_patch, to_unstructured
 from pykai.kube.api import Api, EventType, Object, Patch
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import POD_GROUP, QUEUE
 from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, unmetered
 from pykai.objects import kinds, units
@@ -131,7 +131,7 @@ class Children:
     def __init__(self) -> None:
         self._names: dict[str, set[str]] = {}
 
-    def change(self, change: Change[kinds.Queue]) -> set[str]:
+    def change(self, change: WatchChange[kinds.Queue]) -> set[str]:
         """Handle a change of a queue; return its old and its new parent."""
         before = change.old.spec.parent_queue if change.old else ""
         after = "" if change.type is EventType.DELETED else change.object.spec.parent_queue
@@ -172,7 +172,7 @@ class QueueController:
             for unsubscribe in leave:
                 unsubscribe()
 
-    def _queue_changed(self, change: Change[kinds.Queue]) -> None:
+    def _queue_changed(self, change: WatchChange[kinds.Queue]) -> None:
         self._mutations.observe(change)
         old, new = change.old, change.object
         parents = self._children.change(change)
@@ -183,7 +183,7 @@ class QueueController:
         for name in sorted({change.key[1], *parents, *further}):
             self._loop.add_after(name, self._gather_seconds)
 
-    def _group_changed(self, change: Change[kinds.PodGroup]) -> None:
+    def _group_changed(self, change: WatchChange[kinds.PodGroup]) -> None:
         now = None if change.type is EventType.DELETED else change.object
         for queue in sorted(self._tally.change(change.old, now)):
             self._loop.add_after(queue, self._gather_seconds)

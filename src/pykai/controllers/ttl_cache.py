@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from pykai.kube.api import EventType, Object
 from pykai.kube.clock import steady
 from pykai.kube.codec import version_number
-from pykai.kube.informer_store import Change, Key
+from pykai.kube.informer_store import Key, WatchChange
 
 MUTATION_SECONDS = 10.0
 
@@ -81,7 +81,7 @@ class MutationCache:
         """Remove an object that the server no longer has."""
         self._written.drop(key)
 
-    def observe(self, change: Change[Any]) -> bool:
+    def observe(self, change: WatchChange[Any]) -> bool:
         """Handle a watch event of a typed object; returns whether it shows exactly our last write."""
         written = self._written.get(change.key)
         if written is None:

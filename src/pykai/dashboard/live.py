@@ -34,7 +34,7 @@ from pykai.explain.source import Decided
 from pykai.kube.api import Api, Object, Selection
 from pykai.kube.clock import wall
 from pykai.kube.informer import InformerFactory, SharedInformer
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import EVENT, NODE, POD, POD_GROUP, QUEUE
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key
@@ -168,7 +168,7 @@ class LiveBoard(Board):
         known = from_object(self._moment, gang) if self._moment else []
         return sorted([*known, *self._by_gang.get(gang, {}).values()], key=lambda each: each.at)
 
-    def _event_changed(self, change: Change[Object]) -> None:
+    def _event_changed(self, change: WatchChange[Object]) -> None:
         """Record an event of a PodGroup; the API server forgets it after an hour, the board keeps it."""
         event, name = change.object, "/".join(change.key)
         about = event.get("involvedObject") or {}

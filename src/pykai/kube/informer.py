@@ -30,10 +30,10 @@ from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, Api, EventType, Paging, Reso
 from pykai.kube.backoff import Backoff
 from pykai.kube.codec import identity_of, version_number
 from pykai.kube.errors import ApiError, Gone, NotFound, Timeout, Unauthorized, Unavailable
-from pykai.kube.informer_store import Change, InformerStore, Key, StoredObject
+from pykai.kube.informer_store import InformerStore, Key, StoredObject, WatchChange
 
 T = TypeVar("T")
-Handler = Callable[[Change[T]], None]
+Handler = Callable[[WatchChange[T]], None]
 
 _VERSION_TOO_LARGE = "ResourceVersionTooLarge"
 _NAMES_ONLY = Selection(metadata_only=True)
@@ -118,7 +118,7 @@ class SharedInformer(Generic[T]):
         unsubscribes the handler.
         """
         for key, value in list(self._store.items()):
-            handler(Change(EventType.ADDED, key, value, None))
+            handler(WatchChange(EventType.ADDED, key, value, None))
         self._handlers.append(handler)
         return lambda: self._handlers.remove(handler)
 
@@ -184,7 +184,7 @@ class SharedInformer(Generic[T]):
             self._notify(self._store.event(event.type, event.object))
         self._mark_live()
 
-    def _notify(self, changes: list[Change[T]]) -> None:
+    def _notify(self, changes: list[WatchChange[T]]) -> None:
         for change in changes:
             for handler in tuple(self._handlers):
                 handler(change)
@@ -312,7 +312,7 @@ class InformerFactory:
             self._group.create_task(watch.run())
         return watch
 
-    def _crd_changed(self, change: Change[Raw]) -> None:
+    def _crd_changed(self, change: WatchChange[Raw]) -> None:
         for watch in self._watches.values():
             if watch.resource.qualified == change.key[1]:
                 watch.retry_now()

@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class WatchChange(Generic[T]):
     """A change of one object. `object`: its current state, or its last state if it was deleted.
 
     `old`: its state before, None for an addition.
@@ -78,7 +78,7 @@ class InformerStore(Generic[T]):
                 found[identity.key] = held
         return found
 
-    def replace(self, listed: dict[Key, StoredObject[T]]) -> list[Change[T]]:
+    def replace(self, listed: dict[Key, StoredObject[T]]) -> list[WatchChange[T]]:
         """Replace the content by a list; return the changes, deletions first."""
         before = self._objects
         self._objects = listed
@@ -87,7 +87,7 @@ class InformerStore(Generic[T]):
             changes += self._changes(key, before.get(key), held)
         return changes
 
-    def event(self, kind: EventType, raw: Raw) -> list[Change[T]]:
+    def event(self, kind: EventType, raw: Raw) -> list[WatchChange[T]]:
         """Apply a watch event other than a bookmark; return the changes, none if the state was known."""
         identity = identity_of(raw)
         key, before = identity.key, self._objects.get(identity.key)
@@ -109,19 +109,21 @@ class InformerStore(Generic[T]):
         del self._objects[key]
         return [self._deletion(key, before)]
 
-    def _changes(self, key: Key, before: StoredObject[T] | None, after: StoredObject[T]) -> list[Change[T]]:
+    def _changes(self, key: Key, before: StoredObject[T] | None, after: StoredObject[T]) -> list[WatchChange[T]]:
         if before is None:
             return [self._change(EventType.ADDED, key, after, None)]
         if before.uid != after.uid:
             return [self._deletion(key, before), self._change(EventType.ADDED, key, after, None)]
         return [] if before.version == after.version else [self._change(EventType.MODIFIED, key, after, before)]
 
-    def _deletion(self, key: Key, held: StoredObject[T]) -> Change[T]:
+    def _deletion(self, key: Key, held: StoredObject[T]) -> WatchChange[T]:
         return self._change(EventType.DELETED, key, held, held)
 
-    def _change(self, kind: EventType, key: Key, held: StoredObject[T], before: StoredObject[T] | None) -> Change[T]:
+    def _change(
+        self, kind: EventType, key: Key, held: StoredObject[T], before: StoredObject[T] | None
+    ) -> WatchChange[T]:
         old = None if before is None else before.object
-        return Change(kind, key, held.object, old)
+        return WatchChange(kind, key, held.object, old)
 
     def _decode(self, identity: Identity, raw: Raw) -> StoredObject[T] | None:
         try:

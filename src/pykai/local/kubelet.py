@@ -44,7 +44,7 @@ from pykai.kube.api import Api, EventType, Object, Patch, Selection
 from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound
 from pykai.kube.informer import SharedInformer
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import LEASE, NODE, POD
 from pykai.local.control_plane import NODE_GRACE_SECONDS
 from pykai.objects import names, units
@@ -318,13 +318,13 @@ class HollowKubelets:
             self._lives.seen(pod)
         self._pods.subscribe(self._pod_changed)
 
-    def _pod_changed(self, change: Change[Object]) -> None:
+    def _pod_changed(self, change: WatchChange[Object]) -> None:
         if change.type is EventType.DELETED:
             self._lives.gone(change.object)
         else:
             self._lives.seen(change.object)
 
-    def _node_changed(self, change: Change[Object]) -> None:
+    def _node_changed(self, change: WatchChange[Object]) -> None:
         ledger, shape = self._ledgers.get(change.key[1]), shape_of(change.object)
         if change.type is EventType.DELETED:
             if shape is not None:

@@ -17,7 +17,7 @@ from pykai.kube import resources
 from pykai.kube.api import EventType, Resource, Selection
 from pykai.kube.clock import wall
 from pykai.kube.informer import InformerFactory, InformerState, SharedInformer
-from pykai.kube.informer_store import Change as WatchChange
+from pykai.kube.informer_store import WatchChange
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key
 from pykai.objects import kinds, names

@@ -15,7 +15,7 @@ import structlog
 from pykai.kube.api import Api, EventType, Object, Patch
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound
 from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import (
     PERSISTENT_VOLUME,
     PERSISTENT_VOLUME_CLAIM,
@@ -72,7 +72,7 @@ class ClaimControllers:
             self._queue.put_nowait((kind, namespace, name))
 
     # ------------------------------------------------------------------------------------------------------ devices
-    def _pod_changed(self, change: Change[Object]) -> None:
+    def _pod_changed(self, change: WatchChange[Object]) -> None:
         pod = change.object
         if change.type is not EventType.DELETED and pod["spec"].get("resourceClaims"):
             self._enqueue("pod", *change.key)
@@ -80,7 +80,7 @@ class ClaimControllers:
             for claim in _claims_of(pod):
                 self._enqueue("claim", change.key[0], claim)
 
-    def _claim_changed(self, change: Change[Object]) -> None:
+    def _claim_changed(self, change: WatchChange[Object]) -> None:
         self._enqueue("claim", *change.key)
         if change.type is EventType.DELETED:
             for owner in change.object["metadata"].get("ownerReferences") or ():
@@ -133,7 +133,7 @@ class ClaimControllers:
         return pod is not None and pod["metadata"]["uid"] == user["uid"] and not _is_finished(pod)
 
     # ------------------------------------------------------------------------------------------------------ volumes
-    def _volume_changed(self, change: Change[Object]) -> None:
+    def _volume_changed(self, change: WatchChange[Object]) -> None:
         claim = (change.object.get("spec") or {}).get("claimRef")
         if claim:
             self._enqueue("volume claim", claim["namespace"], claim["name"])

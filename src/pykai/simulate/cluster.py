@@ -21,7 +21,7 @@ from pykai.kernels.fairshare import UsageRecord, normalised_use
 from pykai.kube.api import Api, EventType, Object, Patch, Resource
 from pykai.kube.errors import AlreadyExists, ApiError
 from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.memory import Admission, MemoryApi
 from pykai.kube.resources import NAMESPACE, NODE, POD
 from pykai.model.plan import Triple
@@ -355,7 +355,7 @@ class Kubelets:
         ledger = self._ledgers.get(node)
         return tuple(device.index for device in ledger.devices_of(uid)) if ledger else ()
 
-    def _node_changed(self, change: Change[Object]) -> None:
+    def _node_changed(self, change: WatchChange[Object]) -> None:
         name = change.key[1]
         if change.type is EventType.DELETED:
             self._ledgers.pop(name, None)
@@ -366,7 +366,7 @@ class Kubelets:
             self._ledgers[name] = NodeLedger(self.devices[name], offered)
         self._ledgers[name].resize(offered)
 
-    def _pod_changed(self, change: Change[Object]) -> None:
+    def _pod_changed(self, change: WatchChange[Object]) -> None:
         if change.type is EventType.DELETED:
             self._lives.gone(change.object)
         elif change.object["spec"].get("nodeName"):

@@ -18,7 +18,7 @@ from pykai.kube.api import Api, Deletion, EventType, Object, Patch, Propagation,
 from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.informer import InformerFactory, SharedInformer
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import CRON_JOB, JOB, POD
 from pykai.objects import names
 from pykai.simulate.workloads import WORKLOADS, Child, templated
@@ -95,7 +95,7 @@ class WorkloadControllers:
             self._adopted.add(pod["metadata"]["uid"])
 
     # ----------------------------------------------------------------------------------------------------- changes
-    def _workload_changed(self, kind: str, change: Change[Object]) -> None:
+    def _workload_changed(self, kind: str, change: WatchChange[Object]) -> None:
         if change.type is EventType.DELETED:
             self._counts.pop(change.object["metadata"]["uid"], None)
             return
@@ -104,7 +104,7 @@ class WorkloadControllers:
         elif kind != CRON_JOB.kind:
             self._enqueue((kind, *change.key))
 
-    def _pod_changed(self, change: Change[Object]) -> None:
+    def _pod_changed(self, change: WatchChange[Object]) -> None:
         pod = change.object
         owner = controller_of(pod)
         if pod["metadata"]["uid"] in self._adopted:
@@ -127,7 +127,7 @@ class WorkloadControllers:
         elif over or leaving:
             self._enqueue_owners(change.key[0], owner)
 
-    def _replace_adopted(self, change: Change[Object]) -> None:
+    def _replace_adopted(self, change: WatchChange[Object]) -> None:
         pod = change.object
         over = (pod.get("status") or {}).get("phase") in _FINISHED
         if over or change.type is EventType.DELETED or "deletionTimestamp" in pod["metadata"]:

@@ -17,7 +17,7 @@ from pykai.cache.claims import claim_gpus, claim_names
 from pykai.cache.requests import GpuRequest, gpu_request, gpus_per_node, pod_amounts
 from pykai.kube.api import EventType, Object
 from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import (
     BIND_REQUEST,
     EVENT,
@@ -196,12 +196,12 @@ class Recorder:
     def _at(self) -> float:
         return round(self._now(), 3)
 
-    def _table_changed(self, change: Change[Object]) -> None:
+    def _table_changed(self, change: WatchChange[Object]) -> None:
         """Handle a change of a queue, node or ResourceSlice."""
         self._before_change()
         self._capacity = None
 
-    def _group_changed(self, change: Change[Object]) -> None:
+    def _group_changed(self, change: WatchChange[Object]) -> None:
         self._before_change()
         group = change.object
         for owner in group["metadata"].get("ownerReferences") or ():
@@ -213,7 +213,7 @@ class Recorder:
             if uid in self._lives:
                 self._set_group(uid, group)
 
-    def _event_changed(self, change: Change[Object]) -> None:
+    def _event_changed(self, change: WatchChange[Object]) -> None:
         event = change.object
         if change.type is EventType.DELETED:
             return
@@ -227,18 +227,18 @@ class Recorder:
         if life and source == "pod-grouper" and event.get("type") == "Warning":
             self._wait_for(life, f"it cannot be grouped: {event['message']}")
 
-    def _request_changed(self, change: Change[Object]) -> None:
+    def _request_changed(self, change: WatchChange[Object]) -> None:
         if change.type is EventType.ADDED:
             spec = change.object["spec"]
             self.log("Requested", f"Pod {change.key[0]}/{spec.get('podName')}", f"bind to {spec.get('selectedNode')}")
 
-    def _job_changed(self, change: Change[Object]) -> None:
+    def _job_changed(self, change: WatchChange[Object]) -> None:
         done, before = ((obj.get("status") or {}).get("completionTime") for obj in (change.object, change.old or {}))
         if done and not before and change.type is not EventType.DELETED:
             self.log("Completed", f"Job {'/'.join(change.key)}")
 
     # ----------------------------------------------------------------------------------------------------- pods
-    def _pod_changed(self, change: Change[Object]) -> None:
+    def _pod_changed(self, change: WatchChange[Object]) -> None:
         self._before_change()
         pod, meta = change.object, change.object["metadata"]
         if meta["namespace"] in SYSTEM:
@@ -257,7 +257,7 @@ class Recorder:
             self._set_group(uid, group)
         self._record_progress(life, pod)
 
-    def _system_pod_changed(self, change: Change[Object]) -> None:
+    def _system_pod_changed(self, change: WatchChange[Object]) -> None:
         group = (change.object["metadata"].get("labels") or {}).get(names.GPU_GROUP_LABEL)
         if group and change.type is EventType.DELETED:
             self.reservations.pop(group, None)

@@ -10,7 +10,7 @@ import pytest
 from pykai.controllers.ttl_cache import MUTATION_SECONDS, MutationCache, TTLCache
 from pykai.controllers.unstructured import merge_patch, to_unstructured, unstructured_pod
 from pykai.kube.api import EventType
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.objects import kinds
 from tests.virtual_loop import in_virtual_time
 
@@ -42,9 +42,9 @@ async def test_a_burst_leaves_nothing_behind() -> None:
     assert len(recent) == 0
 
 
-def shown(version: str, uid: str = "u", kind: EventType = EventType.MODIFIED) -> Change[Any]:
+def shown(version: str, uid: str = "u", kind: EventType = EventType.MODIFIED) -> WatchChange[Any]:
     group = kinds.PodGroup(metadata=kinds.ObjectMeta(name="g", namespace="n", uid=uid, resource_version=version))
-    return Change(kind, ("n", "g"), group, None)
+    return WatchChange(kind, ("n", "g"), group, None)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def shown(version: str, uid: str = "u", kind: EventType = EventType.MODIFIED) ->
     ],
 )
 @in_virtual_time
-async def test_a_write_counts_until_the_watch_shows_it(change: Change[Any], forgotten: bool) -> None:
+async def test_a_write_counts_until_the_watch_shows_it(change: WatchChange[Any], forgotten: bool) -> None:
     mutations = MutationCache(asyncio.get_running_loop().time)
     mutations.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})
     mutations.observe(change)

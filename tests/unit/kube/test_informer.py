@@ -10,7 +10,7 @@ import pytest
 from pykai.kube.api import Object, Patch, Resource, Selection
 from pykai.kube.errors import Forbidden, Gone, NotFound, Timeout, TooManyRequests, Unauthorized, Unavailable
 from pykai.kube.informer import InformerFactory, InformerState, SharedInformer
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import CONFIG_MAP, CRD, POD
 from tests.permissive_crd import permissive_crd
 
@@ -150,7 +150,7 @@ async def test_refused_credentials_end_the_watch_only_when_persistent(
 
 
 async def test_a_handler_that_fails_ends_the_watch(api: FlakyApi, watch: SharedInformer[Object]) -> None:
-    def refuse(change: Change[Object]) -> None:
+    def refuse(change: WatchChange[Object]) -> None:
         raise RuntimeError(f"cannot take {change.key[1]}")
 
     watch.subscribe(refuse)

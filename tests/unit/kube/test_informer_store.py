@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from pykai.kube.api import EventType, Object
-from pykai.kube.informer_store import Change, InformerStore
+from pykai.kube.informer_store import InformerStore, WatchChange
 from pykai.kube.resources import CONFIG_MAP
 
 
@@ -23,7 +23,7 @@ def raw(name: str, uid: str, version: int, **data: Any) -> Raw:
     return Raw(msgspec.json.encode({"metadata": metadata, "data": data}))
 
 
-def shown(changes: list[Change[Any]]) -> list[tuple[str, str]]:
+def shown(changes: list[WatchChange[Any]]) -> list[tuple[str, str]]:
     return [(change.type.value, change.key[1]) for change in changes]
 
 
@@ -100,7 +100,7 @@ def test_changes_replayed_give_the_copy(seed: int) -> None:
     replica: InformerStore[Object] = InformerStore(CONFIG_MAP, Object)
     replayed: dict[tuple[str, str], Object] = {}
 
-    def replay(changes: list[Change[Object]]) -> None:
+    def replay(changes: list[WatchChange[Object]]) -> None:
         for change in changes:
             assert (change.key in replayed) is (change.type is not EventType.ADDED)
             if change.type is EventType.DELETED:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from pykai.cache.pods import request_failed
 from pykai.kube.api import EventType
 from pykai.kube.informer import SharedInformer
-from pykai.kube.informer_store import Change, Key
+from pykai.kube.informer_store import Key, WatchChange
 from pykai.objects import names
 from pykai.objects.gpu_request import positive_count, received_share, shares_gpu
 from pykai.objects.kinds import ABSENT, BindRequest, Pod
@@ -240,7 +240,7 @@ class DeviceIndex:
         return [pod for pod in found if pod is not None]
 
     # ---------------------------------------------------------------------------------------------- watch events
-    def _request_changed(self, change: Change[BindRequest]) -> None:
+    def _request_changed(self, change: WatchChange[BindRequest]) -> None:
         old, new = change.old, None if change.type is EventType.DELETED else change.object
         groups, groups_now = (request_groups(request) if request else () for request in (old, new))
         pods, pods_now = ((requested_pod(request),) if request else () for request in (old, new))
@@ -251,7 +251,7 @@ class DeviceIndex:
         for pod in sorted({*pods, *pods_now}):
             self._wake.pod(pod)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: WatchChange[Pod]) -> None:
         new = None if change.type is EventType.DELETED else change.object
         before, after = (pod_groups(pod) if pod else set() for pod in (change.old, new))
         _move(self._labelled, change.key, before, after)

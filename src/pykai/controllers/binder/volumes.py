@@ -20,7 +20,7 @@ from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep
 from pykai.kernels.selectors import meets, selects
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import Change, Key
+from pykai.kube.informer_store import Key, WatchChange
 from pykai.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from pykai.objects.kinds import (
     ABSENT,
@@ -253,7 +253,7 @@ class Volumes:
             "volume requested", pod=attempt.title, claim=meta.name, volume=write.volume, node=attempt.node.metadata.name
         )
 
-    def _claim_changed(self, change: Change[PersistentVolumeClaim]) -> None:
+    def _claim_changed(self, change: WatchChange[PersistentVolumeClaim]) -> None:
         waiting = self._waiting.get(change.key, ())
         if waiting and _has_node(change.old) and not _has_node(change.object):
             self._gave_up.add(change.key)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, VPA_KIND, Leader
 from pykai.kube.api import EventType, Object, Resource, Selection
 from pykai.kube.informer import InformerFactory, SharedInformer
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import (
     CONFIG,
     CONFIG_MAP,
@@ -119,7 +119,7 @@ class Observation:
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` after relevant changes; return a function that unsubscribes."""
 
-        def notify(change: Change[Object]) -> None:
+        def notify(change: WatchChange[Object]) -> None:
             if _matters(change):
                 changed()
 
@@ -242,7 +242,7 @@ def _election(lease: Object) -> tuple[str, Any]:
     return _holder(lease), lease["metadata"].get("ownerReferences")
 
 
-def _matters(change: Change[Object]) -> bool:
+def _matters(change: WatchChange[Object]) -> bool:
     """Whether a change is relevant: not a mere renewal of a lease, and not a write of our own status."""
     if change.type is not EventType.MODIFIED or change.old is None:
         return True

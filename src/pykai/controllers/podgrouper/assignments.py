@@ -23,7 +23,7 @@ from pykai.kube.clock import steady
 from pykai.kube.codec import version_number
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.informer import SharedInformer
-from pykai.kube.informer_store import Change, Key
+from pykai.kube.informer_store import Key, WatchChange
 from pykai.kube.resources import POD, POD_GROUP
 from pykai.kube.workqueue import RetryLater
 from pykai.objects import kinds
@@ -152,7 +152,7 @@ class GroupWriter:
         self._mutations = MutationCache(clock)
         self._sent: TTLCache[str, SentPatch] = TTLCache(MUTATION_SECONDS, clock)
 
-    def observe(self, change: Change[kinds.PodGroup]) -> None:
+    def observe(self, change: WatchChange[kinds.PodGroup]) -> None:
         """Handle a watch event of a group."""
         self._mutations.observe(change)
 

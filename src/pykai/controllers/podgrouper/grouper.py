@@ -55,7 +55,7 @@ from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import Change, Key
+from pykai.kube.informer_store import Key, WatchChange
 from pykai.kube.resources import NAMESPACE, POD, POD_GROUP, PRIORITY_CLASS
 from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.objects import kinds, names
@@ -158,7 +158,7 @@ class PodGrouper:
                 unsubscribe()
 
     # ------------------------------------------------------------------------------------------------ watch events
-    def _pod_changed(self, change: Change[kinds.Pod]) -> None:
+    def _pod_changed(self, change: WatchChange[kinds.Pod]) -> None:
         if self._is_ours(change.object):
             self._scheduling_groups.pod_changed(change)
         if change.type is EventType.DELETED:
@@ -179,7 +179,7 @@ class PodGrouper:
         if old is None or (_metadata_inputs(old), _status_inputs(old)) != (_metadata_inputs(new), _status_inputs(new)):
             self._regroup(change.key)
 
-    def _group_changed(self, change: Change[kinds.PodGroup]) -> None:
+    def _group_changed(self, change: WatchChange[kinds.PodGroup]) -> None:
         self._writer.observe(change)
         if change.type is EventType.DELETED:
             for pod in self._members.of(change.key):
@@ -197,7 +197,7 @@ class PodGrouper:
         self._pod_loop.forget(pod)
         self._pod_loop.add(pod)
 
-    def _namespace_changed(self, change: Change[kinds.Namespace]) -> None:
+    def _namespace_changed(self, change: WatchChange[kinds.Namespace]) -> None:
         for key, pod in self._pods.items():
             if key[0] == change.key[1] and self._is_ours(pod):
                 self._pod_loop.add(key)

@@ -16,7 +16,7 @@ from pykai.controllers.podgrouper.rules.workload import GroupingError
 from pykai.kube.api import Api, EventType, Object, Patch
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory, SharedInformer
-from pykai.kube.informer_store import Change, Key
+from pykai.kube.informer_store import Key, WatchChange
 from pykai.kube.resources import COMPOSITE_GROUP, SCHEDULING_GROUP
 from pykai.kube.workqueue import Pace, ReconcileLoop
 from pykai.objects import kinds, names
@@ -62,7 +62,7 @@ class SchedulingGroups:
         """Write conditions until cancelled."""
         await self._loop.run(self._reconcile)
 
-    def pod_changed(self, change: Change[kinds.Pod]) -> None:
+    def pod_changed(self, change: WatchChange[kinds.Pod]) -> None:
         """Handle a change of one of our pods, which may have been bound or deleted."""
         group = _reference(change.object)
         if group is None:
@@ -83,7 +83,7 @@ class SchedulingGroups:
                 if not members.isdisjoint(referring):
                     self._loop.add_after(group, GATHER_SECONDS)
 
-    def _changed(self, kind: str, change: Change[Object]) -> None:
+    def _changed(self, kind: str, change: WatchChange[Object]) -> None:
         if change.old is not None and change.type is EventType.MODIFIED and _shape(change.old) == _shape(change.object):
             return
         for pod in self._concerned(kind, change):
@@ -91,7 +91,7 @@ class SchedulingGroups:
         if kind == SCHEDULING_GROUP.kind:
             self._loop.add_after(change.key, GATHER_SECONDS)
 
-    def _concerned(self, kind: str, change: Change[Object]) -> Iterator[Key]:
+    def _concerned(self, kind: str, change: WatchChange[Object]) -> Iterator[Key]:
         """Yield the pods of the group; for a tree of groups, those of all groups of a tree in its namespace."""
         in_tree = kind == COMPOSITE_GROUP.kind or "parentCompositePodGroupName" in (change.object.get("spec") or {})
         if not in_tree:

@@ -14,7 +14,7 @@ from pykai.kube.api import Api, EventType, Object, Resource
 from pykai.kube.clock import wall
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import (
     BIND_REQUEST,
     CONFIG,
@@ -159,7 +159,7 @@ class RunningChecks:
         self._requests.subscribe(self._request_changed)
         await self._watches.run()
 
-    def _request_changed(self, change: Change[Object]) -> None:
+    def _request_changed(self, change: WatchChange[Object]) -> None:
         """Check that the binder marks a BindRequest as failed only after rolling back the attempt."""
         status = change.object.get("status") or {}
         if (
@@ -186,18 +186,18 @@ class RunningChecks:
         if left:
             self._report("bind not undone", f"{title_of(pod)} was not bound, and has {left[0]} of the attempt")
 
-    def _node_changed(self, change: Change[Object]) -> None:
+    def _node_changed(self, change: WatchChange[Object]) -> None:
         if change.type is EventType.DELETED:
             self._deleted_nodes[change.key[1]] = wall()
 
-    def _group_changed(self, change: Change[Object]) -> None:
+    def _group_changed(self, change: WatchChange[Object]) -> None:
         least = self._minimums["/".join(change.key)]
         for minimum, until in least.items():
             least[minimum] = min(until, wall())
         if change.type is not EventType.DELETED:
             least[int(change.object["spec"].get("minMember") or 1)] = float("inf")
 
-    def _pod_changed(self, change: Change[Object]) -> None:
+    def _pod_changed(self, change: WatchChange[Object]) -> None:
         pod, title = change.object, "/".join(change.key)
         if group := group_of(pod):
             self._members[group][pod["metadata"]["uid"]] = wall()
@@ -217,7 +217,7 @@ class RunningChecks:
         if node and not (before and same):
             self._bound(change, title, node)
 
-    def _bound(self, change: Change[Object], title: str, node: str) -> None:
+    def _bound(self, change: WatchChange[Object], title: str, node: str) -> None:
         pod = change.object
         gone_for = wall() - self._deleted_nodes.get(node, float("-inf"))
         if self._nodes.get(node) is None and gone_for > GRACE_SECONDS:
@@ -249,7 +249,7 @@ class RunningChecks:
             if sum(portions) > 1.0 + ROUNDING * len(portions):
                 self._report("device above 1.0", f"{group} of {node} is shared out to {sum(portions):g}")
 
-    def _claim_changed(self, change: Change[Object]) -> None:
+    def _claim_changed(self, change: WatchChange[Object]) -> None:
         """Check that no device is allocated to two ResourceClaims."""
         users: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
         for key, claim in self._claims.items():

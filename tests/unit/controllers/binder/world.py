@@ -34,7 +34,7 @@ from pykai.kube.api import (
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory, InformerOptions, SharedInformer
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import WatchChange
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, NAMESPACE, NODE, POD
 from pykai.kube.workqueue import Pace
@@ -149,7 +149,7 @@ class Kubelets:
     async def run(self) -> None:
         pods = SharedInformer(self._api, POD, Object)
         pods.options = QUICK
-        news: asyncio.Queue[Change[Object]] = asyncio.Queue()
+        news: asyncio.Queue[WatchChange[Object]] = asyncio.Queue()
         pods.subscribe(news.put_nowait)
         async with asyncio.TaskGroup() as group:
             group.create_task(pods.run())
@@ -162,9 +162,9 @@ class Kubelets:
         """Take up work, and what came in the meantime."""
         self.reserves = True
         for pod in (await self._api.list(POD, Object, Selection(fields="spec.nodeName!="))).items:
-            await self._play(Change(EventType.ADDED, ("", ""), pod, None))
+            await self._play(WatchChange(EventType.ADDED, ("", ""), pod, None))
 
-    async def _play(self, event: Change[Object]) -> None:
+    async def _play(self, event: WatchChange[Object]) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
         ref = POD.ref(pod["metadata"]["name"], pod["metadata"]["namespace"])
         if event.type is EventType.DELETED:
