@@ -10,6 +10,9 @@ assumed until it is watched itself: the bound pod does not show them, and the wa
 A BindRequest that ended holds its capacity until the watch of pods has reached the resourceVersion of its end: before
 it ended, the binder may have bound the pod or reserved its devices, and only that watch shows it.
 
+A shared device whose request ended, or whose pod was deleted before it was bound, may still get a reservation pod: its
+creation may be in flight. It counts as existing until the watch shows it, or for some time.
+
 Gangs can also be in backoff after a failed bind: their unplaced pods are hidden from snapshots.
 
 Times are seconds since the epoch. The owner of the ClusterCache also owns this object.
@@ -22,14 +25,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import structs
+from msgspec import Raw, json, structs
 
 from pykai.cache.cluster import Change, ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
 from pykai.objects import names
-from pykai.objects.kinds import BindRequest, Pod, PodGroup
+from pykai.objects.kinds import BindRequest, ObjectMeta, Pod, PodGroup, PodSpec, PodStatus
 
 Key = tuple[str, str]
+Device = tuple[str, str]
+"""The node of a shared device, and its GPU group."""
 NEVER = float("inf")
 Notes = Mapping[str, str | None]
 """Annotations to set; None removes one."""
@@ -70,12 +75,17 @@ class _Noted:
     until: float = NEVER
 
 
+_ONE_GPU = Raw(json.encode([{"name": "main", "resources": {"requests": {names.NVIDIA_GPU: "1"}}}]))
+
+
 class Assumptions:
     """All assumptions, by (namespace, name) of the pod or PodGroup."""
 
     def __init__(self) -> None:
         self._binds: dict[Key, _Bind] = {}
         self._ended: dict[Key, _Ended] = {}
+        self._reservations: dict[Device, float] = {}
+        """Until when the reservation pod of a device may appear."""
         self._evictions: dict[Key, _Eviction] = {}
         self._notes: dict[Key, _Noted] = {}
         self._held: dict[Key, float] = {}
@@ -131,6 +141,18 @@ class Assumptions:
         for key in over:
             del self._ended[key]
         return bool(over)
+
+    def request_for(self, pod: Key) -> BindRequest | None:
+        """Return the request that is assumed for this pod and that the watch has not shown."""
+        return self._binds[pod].request if pod in self._binds else None
+
+    def reservation_coming(self, device: Device, until: float) -> None:
+        """Assume that the binder is creating the reservation pod of a device that no watch has shown."""
+        self._reservations[device] = until
+
+    def reservation_seen(self, device: Device) -> None:
+        """Handle that the watch shows the reservation pod of a device."""
+        self._reservations.pop(device, None)
 
     # -------------------------------------------------------------------------------------------------------- backoff
     def hold(self, gang: Key, until: float) -> None:
@@ -202,6 +224,7 @@ class Assumptions:
         """
         self._held = {gang: until for gang, until in self._held.items() if until > now}
         lost = []
+        self._reservations = {device: until for device, until in self._reservations.items() if until > now}
         for ended in [key for key, one in self._ended.items() if one.until <= now]:
             del self._ended[ended]
         for what, assumed in _each(self._binds, self._evictions, self._notes):
@@ -216,7 +239,7 @@ class Assumptions:
             one.until for _, assumed in _each(self._binds, self._evictions, self._notes) for one in assumed.values()
         ]
         ends += [ended.until for ended in self._ended.values()]
-        first = min([*ends, *self._held.values()], default=NEVER)
+        first = min([*ends, *self._reservations.values(), *self._held.values()], default=NEVER)
         return None if first == NEVER else first
 
     # ------------------------------------------------------------------------------------------------------ the view
@@ -230,6 +253,8 @@ class Assumptions:
                 continue
             if not pod.spec.node_name or _says_more(placed.request):
                 cache.apply(Change(placed.request))
+        for device in self._reservations:
+            cache.apply(Change(_reservation(device, cache.params.reservation_app)))
         for key, eviction in self._evictions.items():
             pod = pods.get(key)
             if pod is not None and pod.metadata.uid == eviction.uid and pod.metadata.deletion_timestamp is None:
@@ -240,9 +265,8 @@ class Assumptions:
                 annotations = {**(group.metadata.annotations or {}), **noted.annotations}
                 kept = {name: value for name, value in annotations.items() if value is not None}
                 cache.apply(Change(_with_metadata(group, annotations=kept)))
-        if self._held:
-            for pod in list(_without_place(cache, self._held)):
-                cache.apply(Change(pod, gone=True))
+        for pod in list(_without_place(cache, self._held)):
+            cache.apply(Change(pod, gone=True))
 
 
 def _in_place(pod: Pod, cache: ClusterCache) -> Pod:
@@ -253,10 +277,19 @@ def _in_place(pod: Pod, cache: ClusterCache) -> Pod:
     return structs.replace(pod, spec=structs.replace(pod.spec, node_name=request.spec.selected_node))
 
 
+def _reservation(device: Device, app: str) -> Pod:
+    """Return what a snapshot needs of a reservation pod."""
+    node, group = device
+    name = f"reservation-of-{group}"
+    labels = {names.APP_LABEL: app, names.GPU_GROUP_LABEL: group}
+    meta = ObjectMeta(name, node, uid=f"{node}/{name}", labels=labels)
+    return Pod(meta, PodSpec(_ONE_GPU, node_name=node), PodStatus("Running"))
+
+
 def _without_place(cache: ClusterCache, gangs: Mapping[Key, float]) -> Iterator[Pod]:
     """Yield pods of these gangs that have neither a node nor an active BindRequest."""
     requests = cache.of(BindRequest)
-    for key, pod in cache.of(Pod).items():
+    for key, pod in cache.of(Pod).items() if gangs else ():
         group = (pod.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION, "")
         if (key[0], group) in gangs and not pod.spec.node_name and not _in_force(requests.get(key), pod):
             yield pod

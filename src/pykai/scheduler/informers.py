@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pykai.cache.assumed import Assumptions
+from pykai.cache.assumed import Assumptions, Device
 from pykai.cache.cluster import PARTITIONED, Change, ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
 from pykai.kube import resources
@@ -27,7 +27,7 @@ from pykai.scheduler.queueing_hints import Hint, queueing_hint
 
 OnHint = Callable[[Hint], None]
 PODS_SECONDS = 30.0
-"""Seconds for which the node of an ended bind request is assumed until the pod watch shows the outcome."""
+"""Seconds for which node and devices of an ended bind request are assumed until the pod watch shows the outcome."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,8 @@ class Informers:
         self._assumptions = assumptions
         self._hint = hint
         self._failed: dict[Key, BindRequest] = {}
+        self._reserved: set[Device] = set()
+        """The shared devices whose reservation pod the watch shows."""
         self._own_groups = OwnGroups()
         self._expected = expected or ExpectedGroups()
         self._watches: dict[type[Any], SharedInformer[Any]] = {}
@@ -146,6 +148,10 @@ class Informers:
             self._expected.shown(seen.key)
         if isinstance(obj, BindRequest) and (gone or request_failed(obj)):
             self._request_ended(seen.key)
+        if isinstance(obj, Pod):
+            self._note_reservation(obj, gone)
+            if gone:
+                self._pod_deleted(seen.key)
         self._apply(seen.key, Change(self._joined(obj, gone) if isinstance(obj, Pod) else obj, gone))
         if isinstance(obj, BindRequest) and not gone and request_failed(obj):
             self._failed[seen.key] = obj
@@ -158,11 +164,39 @@ class Informers:
     def _request_ended(self, key: Key) -> None:
         """Keep assuming a bind whose request ended, unless the pod watch already shows the outcome."""
         request, version = self._cache.of(BindRequest).get(key), self._watches[BindRequest].version
-        if request is None or request_failed(request) or self._watches[Pod].version >= version:
+        if request is None or request_failed(request):
             return
         pod = self._cache.of(Pod).get((key[0], request.spec.pod_name))
-        if pod is not None and not pod.spec.node_name and request_is_for(request, pod):
+        if pod is None or pod.spec.node_name or not request_is_for(request, pod):
+            return
+        self._assume_reservations(request)
+        if self._watches[Pod].version < version:
             self._assumptions.request_ended(request, pod, version, self._clock() + PODS_SECONDS)
+
+    def _pod_deleted(self, key: Key) -> None:
+        """Keep assuming the devices of a pod that was deleted while it was being bound."""
+        pod = self._cache.of(Pod).get(key)
+        request = self._assumptions.request_for(key) or self._cache.of(BindRequest).get(key)
+        if pod is not None and not pod.spec.node_name and request is not None and request_is_for(request, pod):
+            self._assume_reservations(request)
+
+    def _assume_reservations(self, request: BindRequest) -> None:
+        """Assume the reservation pods of its devices that no watch has shown: the binder may be creating them."""
+        for group in request.spec.gpu_groups:
+            device = (request.spec.selected_node, group)
+            if device not in self._reserved:
+                self._assumptions.reservation_coming(device, self._clock() + PODS_SECONDS)
+
+    def _note_reservation(self, pod: Pod, gone: bool) -> None:
+        labels = pod.metadata.labels
+        if not labels or labels.get(names.APP_LABEL) != self._cache.params.reservation_app:
+            return
+        device = (pod.spec.node_name, labels.get(names.GPU_GROUP_LABEL, ""))
+        if gone:
+            self._reserved.discard(device)
+        else:
+            self._reserved.add(device)
+            self._assumptions.reservation_seen(device)
 
     def _update_pod(self, key: Key) -> None:
         """Apply a pod again, because the group it belongs to was added or removed."""

@@ -266,6 +266,25 @@ def test_what_the_server_has_confirmed_is_asked_about_before_it_ends(assumptions
     assert not assumptions.wants(order)
 
 
+@pytest.mark.parametrize(
+    ("end", "counts"),
+    [
+        (lambda it: it.expire(9.9), True),
+        (lambda it: it.expire(10), False),
+        (lambda it: it.reservation_seen(("n", "other")), True),
+        (lambda it: it.reservation_seen(("n", "device")), False),
+    ],
+)
+def test_a_reservation_that_may_be_on_its_way_counts_until_it_shows(
+    assumptions: Assumptions, end: Callable[[Assumptions], Any], counts: bool
+) -> None:
+    assumptions.reservation_coming(("n", "device"), until=10)
+    assert assumptions.next_end() == 10
+    end(assumptions)
+    found = [each.metadata.labels for each in view(assumptions).of(kinds.Pod).values()]
+    assert found == [{"app": "kai-resource-reservation", "runai-gpu-group": "device"}] * counts
+
+
 def test_a_copy_is_not_changed_by_what_comes_later() -> None:
     cache = ClusterCache(SchedulerParams())
     cache.load([pod()])

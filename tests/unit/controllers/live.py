@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from typing import Any
 
 from pykai.kube.api import SERVER_DEFAULTS, Api, Body, Deletion, Object, Patch, Ref, Resource
-from pykai.kube.errors import ApiError
+from pykai.kube.errors import ApiError, Timeout
 from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import JOB, POD, POD_GROUP, PRIORITY_CLASS, QUEUE
@@ -30,6 +30,10 @@ class DiaryApi(MemoryApi):
         self.reads: list[tuple[str, str]] = []
         self.lists: list[str] = []
         self.refusals: dict[tuple[str, str], list[ApiError]] = {}
+        self.lost_answers: set[tuple[str, str]] = set()
+        """Patches that are carried out, but raise a time-out, each once."""
+        self.stalled: dict[str, asyncio.Event] = {}
+        """Watches of these kinds show nothing more until the event is set."""
 
     def count(self, verb: str, kind: str) -> int:
         """How many such writes there were, refused ones included."""
@@ -48,6 +52,12 @@ class DiaryApi(MemoryApi):
         self.lists.append(resource.kind)
         return await super().list(resource, *rest, **more)
 
+    async def watch(self, resource: Resource, *rest: Any, **more: Any) -> Any:
+        async for event in super().watch(resource, *rest, **more):
+            if (resumed := self.stalled.get(resource.kind)) is not None:
+                await resumed.wait()
+            yield event
+
     async def create(self, resource: Resource, body: Body, namespace: str = "") -> Object:
         assert isinstance(body, dict)
         await asyncio.sleep(0)
@@ -56,8 +66,13 @@ class DiaryApi(MemoryApi):
 
     async def patch(self, ref: Ref, patch: Patch) -> Object:
         await asyncio.sleep(0)
-        self._note("patch", f"{ref.resource.kind}{f'/{ref.subresource}' if ref.subresource else ''}", ref.name)
-        return await super().patch(ref, patch)
+        kind = f"{ref.resource.kind}{f'/{ref.subresource}' if ref.subresource else ''}"
+        self._note("patch", kind, ref.name)
+        patched = await super().patch(ref, patch)
+        if ("patch", kind) in self.lost_answers:
+            self.lost_answers.remove(("patch", kind))
+            raise Timeout("the answer was lost")
+        return patched
 
     async def delete(self, ref: Ref, how: Deletion = SERVER_DEFAULTS) -> None:
         await asyncio.sleep(0)

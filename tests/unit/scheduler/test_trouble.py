@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from pykai.kube.api import Object, Patch
+from pykai.kube.api import Deletion, Object, Patch, Resource
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, Forbidden, Timeout, Unavailable
 from pykai.kube.operations import bind
 from pykai.kube.resources import BIND_REQUEST, NODE, POD, PRIORITY_CLASS
+from pykai.objects import names
 from pykai.scheduler.bind_requests import BACKOFF
+from tests import builders
 
 from .rig import FAST, RecordingApi, Rig, furnish, node, pod, rig, submit
 from .test_status import condition
@@ -225,6 +227,38 @@ async def test_the_place_of_a_request_that_ended_is_not_free_before_pods_are_see
         shows.set()
         await it.api.create(NODE, node("node-1", gpus=1))
         await it.until(lambda: _on(it, waits, "node-1"))
+
+
+@pytest.mark.parametrize("withdrawn", [POD, BIND_REQUEST])
+@pytest.mark.parametrize("appears", [True, False])
+async def test_a_device_is_not_free_while_its_reservation_pod_may_be_on_its_way(
+    withdrawn: Resource, appears: bool
+) -> None:
+    """A share was withdrawn while the binder was creating its reservation pod."""
+    late = 0.0
+    async with rig(options=replace(FAST, clock=lambda: time.time() + late)) as it:
+        await furnish(it.api, nodes=1, gpus=1)
+        await submit(it.api, pod("share", gpus=0, annotations={"gpu-fraction": "0.5"}))
+        (device,) = (await it.request("share"))["spec"]["selectedGPUGroups"]
+        await it.quiet()
+        await it.api.delete(withdrawn.ref("share", "team"))
+        if withdrawn != POD:
+            await it.api.delete(POD.ref("share", "team"))
+        await submit(it.api, pod("whole"))
+        await it.quiet()
+        assert not await it.requests()
+        if appears:
+            labels = {names.APP_LABEL: names.RESERVATION_APP, names.GPU_GROUP_LABEL: device}
+            reservation = builders.pod("reservation", node="node-0", requests={"gpu": 1}, labels=labels)
+            reservation["metadata"]["namespace"] = "team"
+            await it.api.create(POD, reservation)
+            await it.quiet()
+            assert not await it.requests()
+            await it.api.delete(POD.ref("reservation", "team"), Deletion(grace_seconds=0))
+        else:
+            late = 100.0
+            await it.api.create(NODE, node("cpu-only", gpus=0))
+        await it.request("whole")
 
 
 async def _answered(it: Rig, name: str) -> bool:

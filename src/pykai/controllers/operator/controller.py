@@ -27,6 +27,7 @@ from pykai.controllers.operator.prometheus import Ping, PrometheusProbe
 from pykai.controllers.operator.shards import SCHEDULER_TITLE
 from pykai.controllers.operator.writer import ObjectWriter
 from pykai.kube.api import Api, Object, Patch, Ref, Resource
+from pykai.kube.codec import version_number
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import CONFIG, DEPLOYMENT, LEASE, POD, POD_GROUP, QUEUE, SECRET, SHARD
@@ -99,6 +100,8 @@ _RESYNC_SECONDS = 3600.0
 """The resync interval, for certificates that expire."""
 _UNREACHABLE_SECONDS = 1.0
 _CHECK: Final = "kai-webhook-check"
+_UNCONFIRMED: Final = 1 << 63
+"""The version after a write whose outcome is unknown: no watch has reached it."""
 _NOT_CALLED: Final = "failed calling webhook"
 """The API server's message for a webhook that it could not call; a denial, in contrast, proves that it answered."""
 
@@ -137,6 +140,8 @@ class OperatorController:
         self._certificates = Certificates(self._writer, settings.parts)
         self._probe = PrometheusProbe(settings.ping, self._changed)
         self._asked: Mapping[tuple[str, str], Any] = {}
+        self._status_versions: dict[str, int] = {}
+        """The resourceVersion that each Config and shard, by uid, has at least since our last write of its status."""
         self._loop: ReconcileLoop[str] = ReconcileLoop("operator", settings.pace, settings.meters("operator"))
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -169,7 +174,8 @@ class OperatorController:
             return None
         if key == _OTHER_CONFIGS:
             for other in self._seen.other_configs():
-                await self._write_conditions(CONFIG, dict(other), conditions.ignored(_ONLY_ONE))
+                current = await self._with_live_status(CONFIG, other)
+                await self._write_conditions(CONFIG, current, conditions.ignored(_ONLY_ONE))
             return None
         found = self._seen.config()
         if found is None:
@@ -178,7 +184,7 @@ class OperatorController:
             return None
         if found["metadata"].get("deletionTimestamp"):
             return None
-        config = dict(found)
+        config = await self._with_live_status(CONFIG, found)
         shards = self._seen.shards()
         try:
             installation = await self._installation(config)
@@ -225,7 +231,8 @@ class OperatorController:
         unreachable = await self._unreachable(config) if becomes_ready else []
         await self._report(CONFIG, config, replace(standing, not_available=[*standing.not_available, *unreachable]))
         for name, shard in shards.items():
-            await self._report(SHARD, dict(shard), _shard_standing(name, wanted, presence))
+            current = await self._with_live_status(SHARD, shard)
+            await self._report(SHARD, current, _shard_standing(name, wanted, presence))
         if failures:
             raise RetryLater("; ".join(failures.values()))
         return _UNREACHABLE_SECONDS if unreachable else _RESYNC_SECONDS
@@ -251,17 +258,36 @@ class OperatorController:
     async def _report(self, resource: Resource, item: Object, standing: Standing) -> None:
         await self._write_conditions(resource, item, conditions.of_standing(standing))
 
+    async def _with_live_status(self, resource: Resource, watched: Object) -> Object:
+        """Return a copy of a watched object with its current status: from the API server until the watch shows ours.
+
+        Compared with an older status, a condition that returns to it would not be written.
+        """
+        metadata = watched["metadata"]
+        if version_number(metadata["resourceVersion"]) >= self._status_versions.get(metadata["uid"], 0):
+            self._status_versions.pop(metadata["uid"], None)
+            return dict(watched)
+        live = await _get(self._api, resource.ref(metadata["name"]))
+        if live is None:
+            return dict(watched)
+        self._status_versions[metadata["uid"]] = version_number(live["metadata"]["resourceVersion"])
+        return {**watched, "status": live.get("status")}
+
     async def _write_conditions(self, resource: Resource, item: Object, rows: list[tuple[str, bool, str, str]]) -> None:
         moment = ObservedAt(item["metadata"].get("generation", 0), self._settings.wall())
         present = (item.get("status") or {}).get("conditions") or []
         written = conditions.merged(present, rows, moment)
         if written is None:
             return
-        name = item["metadata"]["name"]
+        name, uid = item["metadata"]["name"], item["metadata"]["uid"]
+        patch = Patch.merge({"status": {"conditions": written}})
+        self._status_versions[uid] = _UNCONFIRMED
         try:
-            await self._api.patch(resource.ref(name).sub("status"), Patch.merge({"status": {"conditions": written}}))
+            updated = await self._api.patch(resource.ref(name).sub("status"), patch)
         except NotFound:
+            del self._status_versions[uid]
             return
+        self._status_versions[uid] = version_number(updated["metadata"]["resourceVersion"])
         item["status"] = {**(item.get("status") or {}), "conditions": written}
         statuses = {row["type"]: row["status"] for row in written}
         log.info("status written", kind=resource.kind, name=name, **statuses)

@@ -31,6 +31,8 @@ FAULTY_SECONDS, REST_SECONDS, QUIET_SECONDS, RESTARTED_SECONDS = 90.0, 400.0, 90
 time that a restart is observed."""
 END_SECONDS = FAULTY_SECONDS + LONGEST_ABSENCE + REST_SECONDS + QUIET_SECONDS + RESTARTED_SECONDS + 20.0
 RESTART_SECONDS = 1.0
+WARM_UP = (4, 12, 35)
+"""Seeds whose worlds together have most features and every layout."""
 JUMPS = (("clock jumped", 0.02),)
 LARGEST_JUMP = 120.0
 _STEP = 10.0
@@ -106,10 +108,9 @@ def play(seed: int, deployed: Deployed, shape: Reduction | None = None) -> Outco
 
 
 def warm_up(deployed: Deployed) -> None:
-    """Load and compile what all histories need, before processes are forked for them."""
-    chosen = world(0)
-    product = FaultyProduct(deployed(chosen), chosen, 0)
-    Simulation(product, chosen.cluster, Setting()).refusals()
+    """Load and compile what all histories need, before processes are forked for them, by playing some."""
+    for seed in WARM_UP:
+        play(seed, deployed)
 
 
 class ChangeLog:

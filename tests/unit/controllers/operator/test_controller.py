@@ -359,6 +359,34 @@ async def test_available_follows_the_deployments() -> None:
             assert not (await bench.api.list(resource, Object)).items
 
 
+async def _set_available(bench: Bench, name: str, available: bool) -> None:
+    ref, status = DEPLOYMENT.ref(name, HERE), "True" if available else "False"
+    conditions = [{"type": "Available", "status": status}]
+    await bench.api.patch(ref.sub("status"), Patch.merge({"status": {"conditions": conditions}}))
+
+
+async def _shard_is(bench: Bench, status: str) -> bool:
+    return bool((await bench.conditions(SHARD, "default")).get("Available", {}).get("status") == status)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_condition_returns_to_an_older_state_before_the_watch_shows_the_newer(lost: bool) -> None:
+    async with operating(pace=Pace(workers=1, first_seconds=0.02)) as bench:
+        await bench.configure()
+        await bench.shard("default")
+        await bench.settled()
+        await _run_deployments(bench)
+        await eventually(partial(_shard_is, bench, "True"))
+        await asyncio.sleep(0.05)
+        bench.api.stalled[SHARD.kind] = asyncio.Event()
+        if lost:
+            bench.api.lost_answers.add(("patch", "SchedulingShard/status"))
+        await _set_available(bench, "kai-scheduler-default", available=False)
+        await eventually(partial(_shard_is, bench, "False"))
+        await _set_available(bench, "kai-scheduler-default", available=True)
+        await eventually(partial(_shard_is, bench, "True"))
+
+
 async def test_the_system_is_ready_when_the_api_server_reaches_its_webhooks() -> None:
     async with operating() as bench:
         refused = ApiError('failed calling webhook "queue-validation.kai.scheduler": connection refused')
