@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -168,7 +168,16 @@ def desired(pods: Sequence[Object], settings: ScalingSettings, now: float, last_
     if last is not None and now < last + COOL_DOWN:
         return Adjustment(outdated, (), last, last + COOL_DOWN - now, unmarked)
     shares = waiting_shares((pod for pod in pods if is_waiting(pod, settings.scheduler_name)), settings)
-    return Adjustment((), tuple(_missing_pods(shares, by_key, scaling, settings)), last, None, unmarked)
+    needed, asked = devices_needed(shares.values()), [devices_of(pod) for pod in living]
+    taken = {pod["metadata"]["name"] for pod in scaling}  # a terminating one still occupies its name
+    missing: list[Object] = []
+    for key, share in shares.items():
+        unmet = needed > sum(asked) or share.devices > max(asked, default=0)
+        if unmet and scaling_pod_name(*key) not in taken:
+            asked.append(share.devices)
+            taken.add(scaling_pod_name(*key))
+            missing.append(scaling_manifest(by_key[key], share.devices, settings.template))
+    return Adjustment((), tuple(missing), last, None, unmarked)
 
 
 def is_needed(scaling_pod: Object, stands_for: Object | None) -> bool:
@@ -213,25 +222,6 @@ def waiting_shares(pods: Iterable[Object], settings: ScalingSettings) -> dict[tu
 def devices_needed(shares: Iterable[GpuShareRequest]) -> int:
     """Return the number of whole devices that hold these shares, packed tightly."""
     return math.ceil(sum(share.hundredths * share.devices for share in shares) / 100)
-
-
-def _missing_pods(
-    shares: Mapping[tuple[str, str], GpuShareRequest],
-    by_key: Mapping[tuple[str, str], Object],
-    scaling: Sequence[Object],
-    settings: ScalingSettings,
-) -> Iterable[Object]:
-    """Manifests of the missing scaling pods; a terminating one still occupies its name."""
-    taken = {pod["metadata"]["name"] for pod in scaling}
-    asked = [devices_of(pod) for pod in scaling if not pod["metadata"].get("deletionTimestamp")]
-    needed = devices_needed(shares.values())
-    for key, share in shares.items():
-        if scaling_pod_name(*key) in taken:
-            continue
-        if needed > sum(asked) or share.devices > max(asked, default=0):
-            asked.append(share.devices)
-            taken.add(scaling_pod_name(*key))
-            yield scaling_manifest(by_key[key], share.devices, settings.template)
 
 
 def _key(pod: Object) -> tuple[str, str]:
@@ -304,17 +294,12 @@ class NodeScaler:
             seen = self._pods.get(name, namespace)
             await self._mark(name, seen.metadata.resource_version if seen is not None else "")
         for manifest in adjustment.create:
-            await self._create(manifest)
+            name = manifest["metadata"]["name"]
+            with suppress(AlreadyExists):
+                created = await self._api.create(POD, manifest)
+                log.info("scaling pod created", pod=f"{namespace}/{name}")
+                await self._mark(name, created["metadata"]["resourceVersion"])
         return adjustment.retry_after
-
-    async def _create(self, manifest: Object) -> None:
-        namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
-        try:
-            created = await self._api.create(POD, manifest)
-        except AlreadyExists:
-            return
-        log.info("scaling pod created", pod=f"{namespace}/{name}")
-        await self._mark(name, created["metadata"]["resourceVersion"])
 
     async def _mark(self, name: str, version: str) -> None:
         """Set the condition Unschedulable, unless the scaling pod changed since that version."""

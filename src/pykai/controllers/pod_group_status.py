@@ -401,22 +401,19 @@ class PodGroupController:
         except PodResourcesError as error:
             raise RetryLater(str(error)) from error
         wanted |= progress(group, self._members.of(key))
-        patch = merge_patch(self._status(key, group), wanted)
-        if not patch:
-            return
-        try:
-            written = await self._api.patch(POD_GROUP.ref(key[1], key[0]).sub("status"), Patch.merge({"status": patch}))
-        except NotFound:
-            return
-        self._mutations.put(key, written)
-        log.info("pod group status written", group=f"{key[0]}/{key[1]}", **wanted["resourcesStatus"])
-
-    def _status(self, key: Key, group: kinds.PodGroup) -> Object:
-        """Return the fields of the group's status that this controller owns, our last write included."""
+        # Of the group's status, only the fields that this controller owns, our last write included.
         written = self._mutations.get(key)
         status = to_unstructured(group)["status"] if written is None else written.get("status") or {}
         own = {name: status[name] for name in ("phase", "running", "minimum") if name in status}
-        return {**own, "resourcesStatus": status.get("resourcesStatus") or {}}
+        patch = merge_patch({**own, "resourcesStatus": status.get("resourcesStatus") or {}}, wanted)
+        if not patch:
+            return
+        try:
+            result = await self._api.patch(POD_GROUP.ref(key[1], key[0]).sub("status"), Patch.merge({"status": patch}))
+        except NotFound:
+            return
+        self._mutations.put(key, result)
+        log.info("pod group status written", group=f"{key[0]}/{key[1]}", **wanted["resourcesStatus"])
 
 
 async def run(api: Api, watches: InformerFactory, settings: PodGroupStatusSettings, ready: asyncio.Event) -> None:

@@ -196,14 +196,17 @@ class QueueController:
             to_unstructured(child) for child in map(self._queues.get, self._children.of(name)) if child is not None
         ]
         wanted = desired_status(to_unstructured(queue), children, self._tally.groups(name), self._ancestors(name))
-        patch = merge_patch(self._status(queue), wanted)
+        # Of the queue's status, only the fields that this controller owns, our last write included.
+        written = self._mutations.get(("", name))
+        status = to_unstructured(queue)["status"] if written is None else written.get("status") or {}
+        patch = merge_patch({key: value for key, value in status.items() if key not in _OF_OTHERS}, wanted)
         if not patch:
             return
         try:
-            written = await self._api.patch(QUEUE.ref(name).sub("status"), Patch.merge({"status": patch}))
+            result = await self._api.patch(QUEUE.ref(name).sub("status"), Patch.merge({"status": patch}))
         except NotFound:
             return
-        self._mutations.put(("", name), written)
+        self._mutations.put(("", name), result)
         log.info("queue status written", queue=name, allocated=wanted.get("allocated"), children=len(children))
 
     def _ancestors(self, name: str) -> set[str]:
@@ -213,12 +216,6 @@ class QueueController:
             name = queue.spec.parent_queue
             found.add(name)
         return found
-
-    def _status(self, queue: kinds.Queue) -> Object:
-        """Return the fields of the status that this controller owns, our last write included."""
-        written = self._mutations.get(("", queue.metadata.name))
-        status = to_unstructured(queue)["status"] if written is None else dict(written.get("status") or {})
-        return {key: value for key, value in status.items() if key not in _OF_OTHERS}
 
 
 async def run(api: Api, watches: InformerFactory, settings: QueueStatusSettings, ready: asyncio.Event) -> None:

@@ -187,14 +187,22 @@ class DeviceIndex:
         reserved = self._scope.reservations
         labelled = [pod for pod in pods if key in pod_groups(pod)]
         users = (pod for pod in pods if pod.metadata.namespace != reserved and self._uses(key, pod))
-        coming = self._coming(key)
+        # A request may succeed before its pod shows a node.
+        assumed = {pod for pod, groups in self._assumed.items() if key in groups}
+        requesting = {requested_pod(request) for request in self._requests_naming(key)}
+        coming = tuple(
+            pod
+            for pod in self._existing(sorted(requesting | assumed))
+            if not (pod.spec.node_name or is_finished(pod))
+            and (pod.metadata.key in assumed or self._requested(key, pod, _not_failed))
+        )
         open_to = (pod for pod in coming if not is_terminating(pod) and self._requested(key, pod, is_open))
         return DeviceState(
             reservations=tuple(pod for pod in labelled if pod.metadata.namespace == reserved),
             sharers=tuple(users),
             coming=coming,
             newcomer=next(open_to, None),
-            assumed=any(key in groups for groups in self._assumed.values()),
+            assumed=bool(assumed),
         )
 
     def assume(self, pod: Key, groups: tuple[GroupKey, ...]) -> None:
@@ -210,14 +218,6 @@ class DeviceIndex:
     def _requests_naming(self, key: GroupKey) -> list[BindRequest]:
         found = (self._requests.get(name, namespace) for namespace, name in self._requesting.get(key, ()))
         return [request for request in found if request is not None]
-
-    def _coming(self, key: GroupKey) -> tuple[Pod, ...]:
-        """Return unbound pods whose request selects the device; a request may succeed before its pod shows a node."""
-        requesting = {requested_pod(request) for request in self._requests_naming(key)}
-        assumed = {pod for pod, groups in self._assumed.items() if key in groups}
-        candidates = self._existing(sorted(requesting | assumed))
-        unbound = [pod for pod in candidates if not pod.spec.node_name and not is_finished(pod)]
-        return tuple(pod for pod in unbound if pod.metadata.key in assumed or self._requested(key, pod, _not_failed))
 
     def _uses(self, key: GroupKey, pod: Pod) -> bool:
         """Whether we assigned the device to the pod; any user can write the label, so the label alone is no proof."""
@@ -258,7 +258,11 @@ class DeviceIndex:
         if new is None or new.spec.node_name or is_finished(new):
             self._assumed.pop(change.key, None)
         if change.key[0] == self._scope.scaling:
-            self._scaling_changed(change.key, new)
+            conditions = (new.status.conditions or ()) if new is not None else ()
+            if new is None or any(each.type == "PodScheduled" and each.status == "True" for each in conditions):
+                self._scaling.discard(change.key)
+            else:
+                self._scaling.add(change.key)
         requests = self.requests_for(change.key)
         groups = before | after | {group for request in requests for group in request_groups(request)}
         for group in sorted(groups):
@@ -267,27 +271,18 @@ class DeviceIndex:
             self._wake.pod(pod)
 
     def _affected(self, key: Key, pod: Pod | None, requests: list[BindRequest], groups: set[GroupKey]) -> Iterable[Key]:
-        """Return the pods whose binding may continue after a change of this pod: waiters for its device, or itself."""
+        """Return the pods whose binding may continue after a change of this pod: waiters for its device, or itself.
+
+        An unbound pod may hold resources of a deleted request. Labels show it at any time; claims must be read from the
+        API server, so they are checked once, at the start.
+        """
         if key[0] == self._scope.reservations:
             requesting = [request for group in groups for request in self._requests_naming(group)]
             return {requested_pod(request) for request in requesting if is_open(request)}
-        return [key] if self._is_left_over(pod) or any(is_open(request) for request in requests) else []
-
-    def _is_left_over(self, pod: Pod | None) -> bool:
-        """Whether an unbound pod may hold resources of a deleted request.
-
-        Labels show it at any time. Claims must be read from the API server, so they are checked once, at the start.
-        """
-        if pod is None or pod.spec.node_name:
-            return False
-        return may_hold(pod) if self._initial else bool(labelled_groups(pod.metadata.labels))
-
-    def _scaling_changed(self, key: Key, pod: Pod | None) -> None:
-        self._scaling.discard(key)
-        conditions = (pod.status.conditions or ()) if pod is not None else ()
-        scheduled = any(condition.type == "PodScheduled" and condition.status == "True" for condition in conditions)
-        if pod is not None and not scheduled:
-            self._scaling.add(key)
+        left_over = pod is not None and not pod.spec.node_name
+        if pod is not None and left_over:
+            left_over = may_hold(pod) if self._initial else bool(labelled_groups(pod.metadata.labels))
+        return [key] if left_over or any(is_open(request) for request in requests) else []
 
 
 def _not_failed(request: BindRequest) -> bool:

@@ -332,7 +332,11 @@ class Reservations:
     async def _release(self, key: GroupKey, change: ReservationChange, device: DeviceState) -> None:
         for pod in change.release:
             if is_finished(pod) and device.newcomer is not None:
-                self._failed(key, await self._why_ended(pod), final=False)
+                found = await self._read(pod)
+                details = [(found.get("status") or {}).get(field) for field in ("reason", "message")]
+                details.append(described_container(found))
+                ended = f"the pod is {pod.status.phase}" + "".join(f", {detail}" for detail in details if detail)
+                self._failed(key, ended, final=False)
             if await self._delete(pod, Deletion(grace_seconds=0, uid=pod.metadata.uid)):
                 self._deleted.put(pod.metadata.uid, True)
             log.info(
@@ -343,12 +347,6 @@ class Reservations:
                 gpu=reserved_device(pod),
                 reason="the reservation pod has ended" if is_finished(pod) else "no pod uses the GPU",
             )
-
-    async def _why_ended(self, pod: Pod) -> str:
-        found = await self._read(pod)
-        details = [(found.get("status") or {}).get(field) for field in ("reason", "message")]
-        details.append(described_container(found))
-        return f"the pod is {pod.status.phase}" + "".join(f", {detail}" for detail in details if detail)
 
     async def _read(self, pod: Pod) -> Object:
         with suppress(NotFound):

@@ -231,16 +231,33 @@ class OperatorController:
         unreachable = await self._unreachable(config) if becomes_ready else []
         await self._report(CONFIG, config, replace(standing, not_available=[*standing.not_available, *unreachable]))
         for name, shard in shards.items():
-            current = await self._with_live_status(SHARD, shard)
-            await self._report(SHARD, current, _shard_standing(name, wanted, presence))
+            if name in wanted.refused:
+                of_shard = Standing([wanted.refused[name]], [wanted.refused[name]])
+            else:
+                own, remarks = {SCHEDULER_TITLE: wanted.shards[name]}, wanted.remarks.get(name, ())
+                lines = conditions.not_deployed(own, presence), conditions.not_available(own, presence)
+                of_shard = Standing(*lines, remarks=remarks)
+            await self._report(SHARD, await self._with_live_status(SHARD, shard), of_shard)
         if failures:
             raise RetryLater("; ".join(failures.values()))
         return _UNREACHABLE_SECONDS if unreachable else _RESYNC_SECONDS
 
     async def _unreachable(self, config: Object) -> list[str]:
-        """Return lines about webhooks that the API server cannot call, found by dry runs of objects they validate."""
+        """Return lines about webhooks that the API server cannot call, found by dry runs of objects they validate.
+
+        The webhooks exclude the system's own namespace, so the pod is in the namespace of reservation pods.
+        """
+        read = read_config(config.get("spec") or {})
+        namespace = read.binder.resource_reservation.namespace
+        pod = {"schedulerName": read.shared.scheduler_name, "containers": [{"name": "main", "image": "none"}]}
+        labels = {"labels": {read.shared.queue_label_key: _CHECK}}
+        validated: list[tuple[Ref, Object]] = [
+            (QUEUE.ref(_CHECK), {"spec": {}}),
+            (POD_GROUP.ref(_CHECK, namespace), {"spec": {"queue": _CHECK, "minMember": 1}}),
+            (POD.ref(_CHECK, namespace), {"metadata": labels, "spec": pod}),
+        ]
         lines = []
-        for ref, body in _admitted_objects(read_config(config.get("spec") or {})):
+        for ref, body in validated:
             try:
                 await self._api.patch(ref, replace(Patch.apply(body, names.OPERATOR), dry_run=True))
             except ApiError as error:
@@ -293,36 +310,10 @@ class OperatorController:
         log.info("status written", kind=resource.kind, name=name, **statuses)
 
 
-def _admitted_objects(config: Config) -> list[tuple[Ref, Object]]:
-    """Return an object of every kind that our webhooks validate, for dry runs.
-
-    The webhooks exclude the system's own namespace, so the pod is in the namespace of reservation pods.
-    """
-    namespace = config.binder.resource_reservation.namespace
-    pod = {"schedulerName": config.shared.scheduler_name, "containers": [{"name": "main", "image": "none"}]}
-    labels = {"labels": {config.shared.queue_label_key: _CHECK}}
-    return [
-        (QUEUE.ref(_CHECK), {"spec": {}}),
-        (POD_GROUP.ref(_CHECK, namespace), {"spec": {"queue": _CHECK, "minMember": 1}}),
-        (POD.ref(_CHECK, namespace), {"metadata": labels, "spec": pod}),
-    ]
-
-
 def _owner(config: Object) -> Object:
     metadata = config["metadata"]
     reference = {"apiVersion": CONFIG.api_version, "kind": CONFIG.kind, "controller": True}
     return {**reference, "name": metadata["name"], "uid": metadata["uid"]}
-
-
-def _shard_standing(name: str, wanted: Wanted, presence: Presence) -> Standing:
-    if name in wanted.refused:
-        return Standing([wanted.refused[name]], [wanted.refused[name]])
-    own = {SCHEDULER_TITLE: wanted.shards[name]}
-    return Standing(
-        conditions.not_deployed(own, presence),
-        conditions.not_available(own, presence),
-        remarks=wanted.remarks.get(name, ()),
-    )
 
 
 async def run(api: Api, watches: InformerFactory, settings: OperatorSettings, ready: asyncio.Event) -> None:

@@ -64,9 +64,10 @@ class SchedulingGroups:
 
     def pod_changed(self, change: WatchChange[kinds.Pod]) -> None:
         """Handle a change of one of our pods, which may have been bound or deleted."""
-        group = _reference(change.object)
-        if group is None:
+        reference = change.object.spec.scheduling_group
+        if not reference or not reference.pod_group_name:
             return
+        group = change.object.metadata.namespace, reference.pod_group_name
         if change.type is EventType.DELETED:
             self._pods.get(group, {}).pop(change.key, None)
             if not self._pods.get(group):
@@ -131,11 +132,6 @@ class SchedulingGroups:
             if conditions := own.status.scheduling_conditions:
                 return "False", names.UNSCHEDULABLE, conditions[-1].message
         return None
-
-
-def _reference(pod: kinds.Pod) -> Key | None:
-    group = pod.spec.scheduling_group
-    return (pod.metadata.namespace, group.pod_group_name) if group and group.pod_group_name else None
 
 
 def _shape(group: Object) -> tuple[object, object]:

@@ -85,20 +85,15 @@ def _sub_groups(gang: Object, topology_name: str, members: list[SubGroupSpec]) -
     parent_of: dict[str, str] = {}
     for index, config in enumerate(maps_at(gang, "spec", "topologyConstraintGroupConfigs") or []):
         where = f"PodGang {full_name(gang)}: spec.topologyConstraintGroupConfigs[{index}]"
-        children = _pod_group_names(config, where)
+        children = value_at(config, "podGroupNames") or []
+        if not isinstance(children, list) or not all(isinstance(child, str) for child in children):
+            raise GroupingError(f"{where}.podGroupNames is not a list of names")
         if children:
             name = _required(config, "name", where)
             topology = _topology({"spec": config}, topology_name, where)
             parents.append(SubGroupSpec(name, min_sub_group=len(children), topology=topology))
             parent_of.update(dict.fromkeys(children, name))
     return (*parents, *(replace(member, parent=parent_of.get(member.name, "")) for member in members))
-
-
-def _pod_group_names(config: Object, where: str) -> list[str]:
-    found = value_at(config, "podGroupNames") or []
-    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise GroupingError(f"{where}.podGroupNames is not a list of names")
-    return found
 
 
 def member(pod_group: Object, home: str, topology_name: str, where: str) -> SubGroupSpec:

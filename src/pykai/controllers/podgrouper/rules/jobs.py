@@ -97,7 +97,11 @@ def job_set(work: Workload) -> GroupSpec:
     tree = [sub_group for job in active for sub_group in _replicated_job(job)]
     wanted = defaults.batch_min_member(work.top)
     minimum = (1 if in_order else len(active)) if wanted is None else min(wanted, len(active))
-    return replace(spec, min_member=0, min_sub_group=minimum, sub_groups=_with_pod(work, tree))
+    own = f"{work.required_label(_JOB_LABEL)}-replica-{work.required_label(_INDEX_LABEL)}"
+    if all(own != sub_group.name for sub_group in tree):
+        raise GroupingError(f"pod {full_name(work.pod)}: jobset {full_name(work.top)} has no {own}")
+    sub_groups = tuple(part.taking(work.pod_name) if part.name == own else part for part in tree)
+    return replace(spec, min_member=0, min_sub_group=minimum, sub_groups=sub_groups)
 
 
 def _replicas(job: Object) -> int:
@@ -121,10 +125,3 @@ def _replicated_job(job: Object) -> list[SubGroupSpec]:
         for index in range(replicas)
     ]
     return [SubGroupSpec(parent, min_sub_group=replicas), *leaves]
-
-
-def _with_pod(work: Workload, tree: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
-    leaf = f"{work.required_label(_JOB_LABEL)}-replica-{work.required_label(_INDEX_LABEL)}"
-    if all(leaf != sub_group.name for sub_group in tree):
-        raise GroupingError(f"pod {full_name(work.pod)}: jobset {full_name(work.top)} has no {leaf}")
-    return tuple(sub_group.taking(work.pod_name) if sub_group.name == leaf else sub_group for sub_group in tree)

@@ -67,7 +67,11 @@ class JqSandbox:
         program = request["program"]
         with self._lock:
             try:
-                answer = self._exchange(json.dumps(request).encode() + b"\n")
+                process = self._process or self._start()
+                assert process.stdin is not None
+                process.stdin.write(json.dumps(request).encode() + b"\n")
+                process.stdin.flush()
+                answer: Object = json.loads(_line(process, self._seconds))
             except TimeoutError:
                 self._end()
                 raise JqError(f"jq program {program!r} takes longer than {self._seconds:g} s") from None
@@ -79,14 +83,6 @@ class JqSandbox:
             raise JqError(f"jq program {program!r}: {answer['error']}")
         values: list[Any] = answer["values"]
         return values
-
-    def _exchange(self, request: bytes) -> Object:
-        process = self._process or self._start()
-        assert process.stdin is not None
-        process.stdin.write(request)
-        process.stdin.flush()
-        answer: Object = json.loads(_line(process, self._seconds))
-        return answer
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-I", str(_WORKER), str(self._memory_bytes)]

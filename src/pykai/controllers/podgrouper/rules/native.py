@@ -176,24 +176,17 @@ def _by_workload(work: Workload) -> GroupSpec:
     defined = next((each for each in groups if text_at(each, "name") == group), None)
     if defined is None:
         raise GroupingError(f"Workload {full_name(found)} has no pod group {group!r}")
-    policy = map_at(defined, "policy") or {}
+    is_gang = map_at(defined, "policy", "gang") is not None  # with any other policy pods start individually
+    minimum = count_at(defined, "policy", "gang", "minCount") if is_gang else 1
+    if minimum is None or minimum < 1:
+        raise GroupingError(f"Workload {full_name(found)}: minCount of pod group {group} must be at least 1")
     spec = defaults.group(_with_labels(work, found))
     return replace(
         spec,
         name="-".join(filter(None, (name, group, key))),
-        min_member=_min_count(found, group, policy),
+        min_member=minimum,
         labels={**spec.labels, **labels_of(found)},
     )
-
-
-def _min_count(workload: Object, group: str, policy: Object) -> int:
-    """Return the minimum of a gang; with any other policy pods start individually."""
-    if map_at(policy, "gang") is None:
-        return 1
-    count = count_at(policy, "gang", "minCount")
-    if count is None or count < 1:
-        raise GroupingError(f"Workload {full_name(workload)}: minCount of pod group {group} must be at least 1")
-    return count
 
 
 def _with_labels(work: Workload, workload: Object) -> Workload:
