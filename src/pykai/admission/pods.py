@@ -217,17 +217,13 @@ def _ours(pod: Object, settings: PodSettings) -> bool:
     try:
         convert(pod, PodView)
     except ValidationError as misfit:
-        raise DeniedError(_misfit(str(misfit))) from None
+        # msgspec's "problem - at `$.path`" becomes "pod.path: problem".
+        problem, found, place = str(misfit).rpartition(" - at ")
+        path = place.removeprefix("key in ").strip("`").removeprefix("$")
+        raise DeniedError((f"pod{path}: {problem}" if found else f"pod: {misfit}").replace("`", "")) from None
     except (UnicodeError, RecursionError) as misfit:
         raise DeniedError(f"pod: {misfit}") from None
     return True
-
-
-def _misfit(text: str) -> str:
-    """Convert msgspec's "problem - at `$.path`" to "pod.path: problem"."""
-    problem, found, place = text.rpartition(" - at ")
-    path = place.removeprefix("key in ").strip("`").removeprefix("$")
-    return (f"pod{path}: {problem}" if found else f"pod: {text}").replace("`", "")
 
 
 def name_advice(metadata: Fields) -> Iterator[str]:

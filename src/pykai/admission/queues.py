@@ -56,9 +56,12 @@ def validate_queue(queue: object, old: object, rules: QueueRules) -> AdmissionVe
     below = list(_reductions(new, old)) if old is not None and rules.enforcement != "None" else []
     if below and rules.enforcement == "Block":
         raise DeniedError(f"queue {new.metadata.name} update rejected: {'; '.join(below)}")
-    if not rules.compare_quotas:
-        return AdmissionVerdict(warnings=tuple(below), advice=advice)
-    return AdmissionVerdict(warnings=(*_quota_warnings(new, old, rules.queues), *below), advice=advice)
+    warnings = []
+    if rules.compare_quotas and (parent := new.spec.parent_queue):
+        warnings += _against_parent(new, parent, rules.queues)
+    if rules.compare_quotas and old is not None and _children(_queue("oldQueue", old)):
+        warnings += _against_children(new, rules.queues)
+    return AdmissionVerdict(warnings=(*warnings, *below), advice=advice)
 
 
 @judged
@@ -125,16 +128,12 @@ def _check_ancestry(queue: Queue, queues: Fields) -> None:
     path = {name: None}
     while parent and parent not in path:
         path[parent] = None
-        parent = _parent_of(queues.get(parent))
+        try:
+            parent = _queue("queue", queues.get(parent)).spec.parent_queue
+        except DeniedError:
+            parent = ""
     if parent and parent == name:
         raise DeniedError(f"queue.spec.parentQueue: cycle of queues {' -> '.join([*path, parent])}")
-
-
-def _parent_of(queue: object) -> str:
-    try:
-        return _queue("queue", queue).spec.parent_queue
-    except DeniedError:
-        return ""
 
 
 def _advice(queue: object, new: Queue, rules: QueueRules) -> Iterator[str]:
@@ -149,15 +148,6 @@ def _advice(queue: object, new: Queue, rules: QueueRules) -> Iterator[str]:
     parent = new.spec.parent_queue
     if parent and rules.queues and parent not in rules.queues:  # none at all: they are not known yet
         yield f"parent queue {parent!r} does not exist: workloads of this queue wait until it does"
-
-
-def _quota_warnings(queue: Queue, old: object, queues: Fields) -> list[str]:
-    warnings = []
-    if parent := queue.spec.parent_queue:
-        warnings += _against_parent(queue, parent, queues)
-    if old is not None and _children(_queue("oldQueue", old)):
-        warnings += _against_children(queue, queues)
-    return warnings
 
 
 def _against_parent(queue: Queue, parent: str, queues: Fields) -> list[str]:
@@ -228,7 +218,9 @@ def _reductions(new: Queue, old: object) -> Iterator[str]:
     before = _queue("oldQueue", old)
     status = new.status if new.status.allocated or new.status.allocated_non_preemptible else before.status
     for resource, (unit, scale) in _UNITS.items():
-        bounds = [(_amounts(queue, resource)) for queue in (before, new)]
+        bounds: list[QueueResource] = [
+            getattr(queue.spec.resources or QueueResources(), resource.lower()) for queue in (before, new)
+        ]
         held, fixed = (_held(each, resource) for each in (status.allocated, status.allocated_non_preemptible))
         if (limit := _reduced(bounds[0].limit, bounds[1].limit)) is not None and _rounded(limit * scale) < held:
             shown = f"{_shown(limit * scale)}{unit}"
@@ -236,12 +228,6 @@ def _reductions(new: Queue, old: object) -> Iterator[str]:
         if (quota := _reduced(bounds[0].quota, bounds[1].quota)) is not None and _rounded(quota * scale) < fixed:
             shown = f"{_shown(quota * scale)}{unit}"
             yield f"{resource} quota ({shown}) is below the non-preemptible allocation ({_shown(fixed)}{unit})"
-
-
-def _amounts(queue: Queue, resource: Resource) -> QueueResource:
-    resources = queue.spec.resources or QueueResources()
-    found: QueueResource = getattr(resources, resource.lower())
-    return found
 
 
 def _reduced(before: float, now: float) -> float | None:

@@ -163,22 +163,20 @@ def check_device_access(pod: Fields) -> None:
     """Deny a pod with a container that sets the visible devices itself."""
     for container in containers_without_share(pod):
         for entry in container.get("env") or []:
-            if entry.get("name") == VISIBLE_DEVICES:
-                _check_entry(container.get("name") or "", entry)
-
-
-def _check_entry(container: str, entry: Fields) -> None:
-    what = f"container {container} has an environment variable {VISIBLE_DEVICES} defined with a"
-    value = entry.get("value") or ""
-    if value not in _HARMLESS:
-        raise DeniedError(
-            f"{what} value of {value}. This is forbidden due to conflicts with Nvidia's device plugin. "
-            "The only values that are allowed are 'void' or 'none'"
-        )
-    if not value and entry.get("valueFrom") is not None:
-        raise DeniedError(
-            f"{what} valueFrom reference. This is forbidden due to possible conflicts with Nvidia's device plugin"
-        )
+            if entry.get("name") != VISIBLE_DEVICES:
+                continue
+            name, value = container.get("name") or "", entry.get("value") or ""
+            what = f"container {name} has an environment variable {VISIBLE_DEVICES} defined with a"
+            if value not in _HARMLESS:
+                raise DeniedError(
+                    f"{what} value of {value}. This is forbidden due to conflicts with Nvidia's device plugin. "
+                    "The only values that are allowed are 'void' or 'none'"
+                )
+            if not value and entry.get("valueFrom") is not None:
+                raise DeniedError(
+                    f"{what} valueFrom reference. This is forbidden due to possible conflicts with Nvidia's device "
+                    "plugin"
+                )
 
 
 def _requests_device(container: ContainerObject) -> bool:

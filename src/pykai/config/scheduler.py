@@ -100,7 +100,12 @@ def policy(config: SchedulerConfig, make: Make, built_in: Sequence[str]) -> Poli
     choices = config.plugins
     if choices is None:
         choices = tuple(PluginChoice("", name) for name in built_in)
-    plugins = [(choice.name, plugin) for choice in choices for plugin in _plugin_objects(choice, make)]
+    plugins: list[tuple[str, object]] = []
+    for choice in choices:
+        try:
+            plugins += [(choice.name, plugin) for plugin in make(choice.name, choice.arguments)]
+        except ValueError as error:
+            raise FieldError(choice.path, str(error)) from error
     return Policy(
         plugins=tuple(plugin for _, plugin in plugins),
         actions=config.actions,
@@ -148,13 +153,6 @@ def _queue_depths(depths: Mapping[str, int], actions: Sequence[str]) -> Mapping[
         if depth < 1:
             raise FieldError(path, f"must be at least 1, not {depth}")
     return dict(depths)
-
-
-def _plugin_objects(choice: PluginChoice, make: Make) -> tuple[object, ...]:
-    try:
-        return make(choice.name, choice.arguments)
-    except ValueError as error:
-        raise FieldError(choice.path, str(error)) from error
 
 
 # Search budgets

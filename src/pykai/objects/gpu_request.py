@@ -198,19 +198,17 @@ def fraction_container(annotations: Mapping[str, str], init_names: Sequence[str]
             f", given value: {kind}"
         )
     if not wanted:
-        return _first_container(init_names if kind == INIT_CONTAINER else names, init=kind == INIT_CONTAINER)
+        init = kind == INIT_CONTAINER
+        candidates = init_names if init else names
+        if not candidates:
+            raise GpuRequestError(f"no {'init' if init else 'regular'} container found for fraction request")
+        return ContainerRef(candidates[0], 0, init)
     if kind != REGULAR_CONTAINER and wanted in init_names:
         return ContainerRef(wanted, init_names.index(wanted), init=True)
     if kind != INIT_CONTAINER and wanted in names:
         return ContainerRef(wanted, names.index(wanted), init=False)
     kind_text = {INIT_CONTAINER: "init ", REGULAR_CONTAINER: "regular "}.get(kind or "", "")
     raise GpuRequestError(f"{kind_text}container with name {wanted} not found for fraction request")
-
-
-def _first_container(names: Sequence[str], init: bool) -> ContainerRef:
-    if not names:
-        raise GpuRequestError(f"no {'init' if init else 'regular'} container found for fraction request")
-    return ContainerRef(names[0], 0, init)
 
 
 def new_configmap_prefix(base: str, suffix: str, container: ContainerRef) -> str:

@@ -12,7 +12,7 @@ malformed annotations; scheduler and binder ignore them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import Final
@@ -86,33 +86,23 @@ def is_class_annotation(annotation: str) -> bool:
 
 def parse(annotations: Mapping[str, str]) -> dict[str, ContainerShare]:
     """Parse the requests by container; GpuRequestError names the first invalid annotation."""
-    by_container: dict[str, dict[str, Fraction | str]] = {}
+    shares: dict[str, ContainerShare] = {}
     for name in sorted(each for each in annotations if each.startswith(NVFRACTIONS_PREFIX)):
         container, suffix = split(name)
         if suffix == DEVICES:
             continue
-        values = by_container.setdefault(container, {})
-        text = annotations[name]
-        values[suffix] = _parse_mode(text) if suffix == COMPUTE_MODE else _parse_memory(name, text)
-    return {container: _container_share(values) for container, values in by_container.items()}
-
-
-def _container_share(values: Mapping[str, Fraction | str]) -> ContainerShare:
-    request, limit, mode = (values.get(suffix) for suffix in (MEMORY_REQUEST, MEMORY_LIMIT, COMPUTE_MODE))
-    return ContainerShare(
-        request if isinstance(request, Fraction) else None,
-        limit if isinstance(limit, Fraction) else None,
-        mode if isinstance(mode, str) else None,
-    )
-
-
-def _parse_memory(annotation: str, text: str) -> Fraction:
-    value = quantity(text)
-    if value is None:
-        raise GpuRequestError(
-            f"{annotation} annotation value must be a valid Kubernetes memory quantity greater than 0"
-        )
-    return value
+        share, text = shares.get(container, ContainerShare()), annotations[name]
+        if suffix == COMPUTE_MODE:
+            if text not in COMPUTE_MODES:
+                raise GpuRequestError(f"invalid NvFractions compute mode: {text}")
+            shares[container] = replace(share, mode=text)
+            continue
+        memory = quantity(text)
+        if memory is None:
+            raise GpuRequestError(f"{name} annotation value must be a valid Kubernetes memory quantity greater than 0")
+        is_request = suffix == MEMORY_REQUEST
+        shares[container] = replace(share, request=memory) if is_request else replace(share, limit=memory)
+    return shares
 
 
 def quantity(text: str) -> Fraction | None:
@@ -122,12 +112,6 @@ def quantity(text: str) -> Fraction | None:
     except QuantityError:
         return None
     return value if value > 0 else None
-
-
-def _parse_mode(text: str) -> str:
-    if text not in COMPUTE_MODES:
-        raise GpuRequestError(f"invalid NvFractions compute mode: {text}")
-    return text
 
 
 # ---------------------------------------------------------------------------------------------- of admitted pods

@@ -65,7 +65,9 @@ def pod_requests(pod: Mapping[str, Any], *, actual: bool) -> dict[str, str]:
     infeasible = actual and is_infeasible(status)
 
     def charged(container: Mapping[str, Any]) -> ResourceList:
-        requests = _requests(container)
+        # Requests default to limits, as in the API server.
+        resources = container.get("resources") or {}
+        requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
         reported = statuses.get(container.get("name") or "")
         return effective_requests(requests, reported, infeasible) if reported else requests
 
@@ -88,12 +90,6 @@ def is_infeasible(status: Mapping[str, Any]) -> bool:
     conditions: Sequence[Mapping[str, Any]] = status.get("conditions") or ()
     pending = [row for row in conditions if row.get("type") == PENDING and row.get("status", "True") == "True"]
     return any(row.get("reason") == INFEASIBLE for row in pending) or status.get("resize") == INFEASIBLE
-
-
-def _requests(container: Mapping[str, Any]) -> ResourceList:
-    """The requests of a container; they default to its limits, as in the API server."""
-    resources = container.get("resources") or {}
-    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
 
 
 def _statuses(status: Mapping[str, Any]) -> dict[str, ContainerStatus]:
