@@ -33,7 +33,7 @@ from pykai.objects import names
 from pykai.plugins import registry
 from pykai.scheduler.debug_server import SnapshotContext, write_snapshot
 from pykai.scheduler.queueing_hints import Debounce
-from pykai.scheduler.scheduler import LiveScheduler, Policies, SchedulerOptions
+from pykai.scheduler.scheduler import Policies, Scheduler, SchedulerOptions
 from pykai.verify.judge import verify
 from tests.hollow_nodes import hollow_nodes
 from tests.timeouts import TIMEOUT_SECONDS
@@ -112,12 +112,12 @@ async def ground(real_api: HttpApi, namespace: str) -> AsyncIterator[Ground]:
 
 
 @asynccontextmanager
-async def scheduler(ground: Ground, debounce: Debounce = USUAL) -> AsyncIterator[LiveScheduler]:
+async def scheduler(ground: Ground, debounce: Debounce = USUAL) -> AsyncIterator[Scheduler]:
     """A scheduler of the pool that runs while the block does."""
     watches = InformerFactory(ground.api)
     mind = Policies(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), verify)
     loop = ReconcileLoop[Hashable]("status", Pace(5))
-    live = LiveScheduler(
+    live = Scheduler(
         ground.api, watches, mind, loop, SchedulerOptions(SchedulerParams(node_pool=ground.pool), debounce)
     )
     ready = asyncio.Event()
@@ -237,7 +237,7 @@ async def test_devices_are_never_given_out_twice_however_often_it_is_killed(
                 await asyncio.sleep(0.15)
         await feeding
         async with scheduler(ground) as live:
-            await eventually(lambda: live.scheduler.cycles)
+            await eventually(lambda: live.cycles)
             groups = [group for request in await ground.requests() for group in request["spec"]["selectedGPUGroups"]]
     assert sorted(groups.count(group) for group in set(groups)) == [2] * 8
 

@@ -48,7 +48,7 @@ from pykai.scheduler.debug_server import SnapshotContext, debug_routes, job_orde
 from pykai.scheduler.decision import Decision
 from pykai.scheduler.process_memory import keep_freed_memory
 from pykai.scheduler.queueing_hints import Debounce
-from pykai.scheduler.scheduler import ALONE, LiveScheduler, Policies, SchedulerOptions, unobserved
+from pykai.scheduler.scheduler import ALONE, Policies, Scheduler, SchedulerOptions, unobserved
 from pykai.scheduler.writer_context import Colocated
 from pykai.verify.judge import verify
 
@@ -227,7 +227,7 @@ def compose(
     policies = Policies(policy, judge, lambda: listers[0].current() if listers else {}, settings.observe)
     params = configuration.params_for(policy, settings.options.params)
     options = replace(settings.options, params=params, more_metrics=(QUERY_LATENCY,) if usage_config else ())
-    live = LiveScheduler(api, watches, policies, loop, options, colocated)
+    live = Scheduler(api, watches, policies, loop, options, colocated)
     usage_fetched = asyncio.Event()
     parts = [Part("scheduler", partial(_run_scheduler, live, usage_fetched, settings.takes_over))]
     if usage_config is None:
@@ -241,9 +241,7 @@ def compose(
     return Composition(parts, [live.metrics.text])
 
 
-async def _run_scheduler(
-    live: LiveScheduler, usage_fetched: asyncio.Event, takes_over: bool, ready: asyncio.Event
-) -> None:
+async def _run_scheduler(live: Scheduler, usage_fetched: asyncio.Event, takes_over: bool, ready: asyncio.Event) -> None:
     """Run the scheduler after the first fetch of usage, or its timeout."""
     await usage_fetched.wait()
     await live.run(ready, takes_over)
@@ -255,7 +253,7 @@ async def _run_usage_lister(lister: UsageLister, usage_fetched: asyncio.Event, r
 
 
 async def _debug_server(
-    settings: SchedulerSettings, api: Api, live: LiveScheduler, policy: Policy, ready: asyncio.Event
+    settings: SchedulerSettings, api: Api, live: Scheduler, policy: Policy, ready: asyncio.Event
 ) -> None:
     """Serve the debug routes of the configured plugins (snapshot, reflectjoborder) on loopback."""
     choices = settings.config.plugins
@@ -268,7 +266,7 @@ async def _debug_server(
         return await write_snapshot(api, live.params, context, with_env)
 
     def order() -> dict[str, Any] | None:
-        last = live.scheduler.last
+        last = live.last
         return None if last is None else job_order(last.snapshot, policy, last.snapshot.observed_at)
 
     app = debug_routes(

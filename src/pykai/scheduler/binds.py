@@ -31,6 +31,8 @@ from pykai.scheduler.plan_conditions import PodCondition
 from pykai.scheduler.status import about_pod
 from pykai.scheduler.writer_context import WriterContext
 
+AT_ONCE = 32
+"""The maximum number of concurrent binds."""
 MOST_STARTED = 100_000
 """The maximum number of PodGroup uids remembered, so that a restart is not measured as a first start."""
 
@@ -38,11 +40,11 @@ log = structlog.get_logger(component="scheduler")
 
 
 class BindWriter:
-    """Binds pods, at most `at_once` at a time."""
+    """Binds pods, at most `AT_ONCE` at a time."""
 
-    def __init__(self, context: WriterContext, at_once: int) -> None:
+    def __init__(self, context: WriterContext) -> None:
         self._context = context
-        self._turns = asyncio.Semaphore(at_once)
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._leaving: set[str] = set()
         """Uids of requests that are being deleted."""
         self._remaining: list[tuple[BindRequest, str]] = []

@@ -97,9 +97,7 @@ class Informers:
         *,
         selective: bool = True,
         expected: ExpectedGroups | None = None,
-        clock: Callable[[], float] = wall,
     ) -> None:
-        self._clock = clock
         self._cache = cache
         self._assumptions = assumptions
         self._hint = hint
@@ -171,7 +169,7 @@ class Informers:
             return
         self._assume_reservations(request)
         if self._watches[Pod].version < version:
-            self._assumptions.request_ended(request, pod, version, self._clock() + PODS_SECONDS)
+            self._assumptions.request_ended(request, pod, version, wall() + PODS_SECONDS)
 
     def _pod_deleted(self, key: Key) -> None:
         """Keep assuming the devices of a pod that was deleted while it was being bound."""
@@ -185,7 +183,7 @@ class Informers:
         for group in request.spec.gpu_groups:
             device = (request.spec.selected_node, group)
             if device not in self._reserved:
-                self._assumptions.reservation_coming(device, self._clock() + PODS_SECONDS)
+                self._assumptions.reservation_coming(device, wall() + PODS_SECONDS)
 
     def _note_reservation(self, pod: Pod, gone: bool) -> None:
         labels = pod.metadata.labels

@@ -32,7 +32,7 @@ from pykai.scheduler.informers import Informers
 from pykai.scheduler.metrics import record
 from pykai.scheduler.queueing_hints import CycleTrigger, Debounce
 from pykai.scheduler.status import Loop, Spacing, StatusUpdater, WriteAccess, WriteQueue
-from pykai.scheduler.writer import WriteConcurrency, Writer
+from pykai.scheduler.writer import Writer
 from pykai.scheduler.writer_context import Colocated, WriterContext
 
 log = structlog.get_logger(component="scheduler")
@@ -58,40 +58,89 @@ class Policies:
 
 
 @dataclass(frozen=True)
-class SchedulerState:
-    """The observed state: informers, cache and assumptions."""
+class SchedulerOptions:
+    """How a scheduler runs. `selective`: list and watch only the objects of the partition (informers not shared)."""
 
-    cache: ClusterCache
-    assumptions: Assumptions
-    informers: Informers
+    params: SchedulerParams = field(default_factory=SchedulerParams)
+    debounce: Debounce = field(default_factory=Debounce)
+    backoff: Backoff = Backoff()
+    spacing: Spacing = field(default_factory=Spacing)
+    selective: bool = True
+    metrics_namespace: str = "kai"
+    more_metrics: tuple[Metric, ...] = ()
+
+
+ALONE = Colocated()
 
 
 class Scheduler:
-    """Runs cycles. `last` is the decision of the latest one, None before the first."""
+    """A scheduler on a cluster. Create it before the informers run; `loop` runs the low-priority writes.
 
-    def __init__(
-        self, policies: Policies, state: SchedulerState, trigger: CycleTrigger, context: WriterContext, writer: Writer
+    `colocated` are the other components in the same process. `last` is the decision of the latest cycle, None before
+    the first.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a scheduler, put together here only
+        self,
+        api: Api,
+        watches: InformerFactory,
+        policies: Policies,
+        loop: Loop,
+        options: SchedulerOptions,
+        colocated: Colocated = ALONE,
     ) -> None:
+        steady, params = asyncio.get_running_loop().time, options.params
         self.last: Decision | None = None
         self.cycles = 0
-        self._policies = policies
-        self._state = state
-        self._trigger = trigger
-        self._context = context
-        self._writer = writer
-        self._failures = 0
+        of_evictions = WORKLOAD_EVICTIONS if params.workload_eviction_metrics else ()
+        self.metrics = Metrics((*SCHEDULER, *of_evictions, *options.more_metrics), options.metrics_namespace)
+        self._api, self._policies = api, policies
+        self._cache, self._assumptions = ClusterCache(params), Assumptions()
+        self._trigger = trigger = CycleTrigger(options.debounce, steady)
+        self._informers = Informers(
+            watches,
+            self._cache,
+            self._assumptions,
+            trigger.hint,
+            selective=options.selective,
+            expected=colocated.expected,
+        )
+        self._queue = WriteQueue(loop, steady, options.spacing)
+        self._recorder = EventRecorder(api, params.scheduler_name, wall)
+
+        def request_cycle(instant: float) -> None:
+            trigger.request_by(steady() + instant - wall())
+
+        access = WriteAccess(api, self._recorder, self._queue, wall)
+        status, backoff = StatusUpdater(access, self._cache, self._assumptions), ItemBackoff(options.backoff)
+        self._context = WriterContext(
+            access, status, self._assumptions, self.metrics, request_cycle, backoff, colocated.direct
+        )
+        self._writer = Writer(self._context)
+        self._failures, self._backoff = 0, Backoff()
         self._logged: dict[Key, Verdict] = {}
-        self._backoff = Backoff()
         self._search_backoff = SearchBackoff(policies.policy.budgets)
 
     @property
     def params(self) -> SchedulerParams:
-        """The parameters, with what was discovered from the cluster."""
-        return self._state.cache.params
+        """The parameters, with what was discovered from the cluster (whether it serves DRA)."""
+        return self._cache.params
 
-    async def run(self, ready: asyncio.Event | None = None) -> NoReturn:
-        """Run cycles until cancelled; set `ready` once the informers have synced."""
-        await self._state.informers.synced()
+    async def run(self, ready: asyncio.Event | None = None, takes_over: bool = False) -> None:
+        """Schedule until cancelled while the informers run; set `ready` once they have synced.
+
+        `takes_over`: another replica was leader before, whose last writes the watches may not show yet.
+        """
+        if takes_over:
+            await self._informers.synced()
+            await Takeover(self._api, self._cache, self._backoff).take(self._assumptions, self._context)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._recorder.run())
+            group.create_task(self._queue.run())
+            group.create_task(self._run_cycles(ready))
+
+    async def _run_cycles(self, ready: asyncio.Event | None) -> NoReturn:
+        await self._informers.synced()
         if ready is not None:
             ready.set()
         self._trigger.request()
@@ -102,12 +151,6 @@ class Scheduler:
         finally:
             await self._writer.in_flight.close()
 
-    async def take_over(self, api: Api) -> None:
-        """Assume the writes of the previous leader that the watches have not shown yet."""
-        await self._state.informers.synced()
-        takeover = Takeover(api, self._state.cache, self._backoff)
-        await takeover.take(self._state.assumptions, self._context)
-
     async def cycle(self) -> None:
         """Run one cycle: decide and start the writes."""
         loop = asyncio.get_running_loop()
@@ -116,8 +159,8 @@ class Scheduler:
         self._tidy()
         policies = self._policies
         try:
-            now, view = self._context.access.clock(), self._state.cache.copy()
-            self._state.assumptions.lay_over(view)
+            now, view = wall(), self._cache.copy()
+            self._assumptions.lay_over(view)
             held, usage = self._search_backoff.held(now), policies.usage()
             decision = await asyncio.to_thread(
                 make_decision, view, policies.policy, policies.judge, now, usage, backoff=held
@@ -136,22 +179,22 @@ class Scheduler:
 
     def _tidy(self) -> None:
         """Before a cycle, delete failed bind requests and drop assumptions that expired unconfirmed."""
-        pods = self._state.cache.of(Pod)
+        pods = self._cache.of(Pod)
         self._writer.give_up(
             (request, pods.get((request.metadata.namespace, request.spec.pod_name)))
-            for request in self._state.informers.take_failed()
+            for request in self._informers.take_failed()
         )
-        self._state.informers.note_observed_pods()
-        now, assumptions = self._context.access.clock(), self._state.assumptions
+        self._informers.note_observed_pods()
+        now, assumptions = wall(), self._assumptions
         self._writer.confirm(assumptions.overdue(now))
         for lost in assumptions.expire(now):
             log.warning("assumption expired unconfirmed", object=lost)
-        self._state.informers.note_installed()
+        self._informers.note_installed()
 
     def _remember(self, decision: Decision) -> None:
         plan, self.last = decision.plan, decision
         self.cycles += 1
-        held = self._state.assumptions.next_end()
+        held = self._assumptions.next_end()
         searched_again = self._search_backoff.note(plan, decision.snapshot.observed_at)
         self._trigger.pods_wait = bool(plan.pending or plan.nominations)
         for instant in (plan.deadline, held, searched_again):
@@ -186,84 +229,4 @@ class Scheduler:
         self._failures += 1
         wait = self._backoff.after(self._failures)
         log.error(what, next_try_seconds=wait, **facts)
-        self._context.request_cycle(self._context.access.clock() + wait)
-
-
-@dataclass(frozen=True)
-class SchedulerOptions:
-    """How a scheduler runs. `selective`: list and watch only the objects of the partition (informers not shared)."""
-
-    params: SchedulerParams = field(default_factory=SchedulerParams)
-    debounce: Debounce = field(default_factory=Debounce)
-    concurrency: WriteConcurrency = field(default_factory=WriteConcurrency)
-    backoff: Backoff = Backoff()
-    spacing: Spacing = field(default_factory=Spacing)
-    selective: bool = True
-    metrics_namespace: str = "kai"
-    more_metrics: tuple[Metric, ...] = ()
-    clock: Callable[[], float] = wall
-
-
-ALONE = Colocated()
-
-
-class LiveScheduler:
-    """A scheduler on a cluster. Create it before the informers run; `loop` runs the low-priority writes.
-
-    `colocated` are the other components in the same process.
-    """
-
-    def __init__(  # noqa: PLR0913 - the parts of a scheduler, put together here only
-        self,
-        api: Api,
-        watches: InformerFactory,
-        policies: Policies,
-        loop: Loop,
-        options: SchedulerOptions,
-        colocated: Colocated = ALONE,
-    ) -> None:
-        steady = asyncio.get_running_loop().time
-        self._api = api
-        of_evictions = WORKLOAD_EVICTIONS if options.params.workload_eviction_metrics else ()
-        self.metrics = Metrics((*SCHEDULER, *of_evictions, *options.more_metrics), options.metrics_namespace)
-        cache, assumptions = ClusterCache(options.params), Assumptions()
-        trigger = CycleTrigger(options.debounce, steady)
-        self._queue = WriteQueue(loop, steady, options.spacing)
-        self._recorder = EventRecorder(api, options.params.scheduler_name, options.clock)
-        access = WriteAccess(api, self._recorder, self._queue, options.clock)
-
-        def request_cycle(instant: float) -> None:
-            trigger.request_by(steady() + instant - options.clock())
-
-        status = StatusUpdater(access, cache, assumptions)
-        context = WriterContext(
-            access, status, assumptions, self.metrics, request_cycle, ItemBackoff(options.backoff), colocated.direct
-        )
-        informers = Informers(
-            watches,
-            cache,
-            assumptions,
-            trigger.hint,
-            selective=options.selective,
-            expected=colocated.expected,
-            clock=options.clock,
-        )
-        state, writer = SchedulerState(cache, assumptions, informers), Writer(context, options.concurrency)
-        self.scheduler = Scheduler(policies, state, trigger, context, writer)
-
-    @property
-    def params(self) -> SchedulerParams:
-        """The parameters, with what was discovered from the cluster (whether it serves DRA)."""
-        return self.scheduler.params
-
-    async def run(self, ready: asyncio.Event | None = None, takes_over: bool = False) -> None:
-        """Schedule until cancelled while the informers run; set `ready` once they have synced.
-
-        `takes_over`: another replica was leader before.
-        """
-        if takes_over:
-            await self.scheduler.take_over(self._api)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._recorder.run())
-            group.create_task(self._queue.run())
-            group.create_task(self.scheduler.run(ready))
+        self._context.request_cycle(wall() + wait)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -34,15 +33,10 @@ from pykai.scheduler.metrics import workload_labels
 from pykai.scheduler.status import about_gang, about_pod
 from pykai.scheduler.writer_context import WriterContext
 
+AT_ONCE = 16
+"""The maximum number of concurrent evictions."""
+
 log = structlog.get_logger(component="scheduler")
-
-
-@dataclass(frozen=True)
-class WriteConcurrency:
-    """The maximum number of concurrent writes of each kind."""
-
-    binds: int = 32
-    evictions: int = 16
 
 
 class InFlightWrites:
@@ -78,11 +72,10 @@ class InFlightWrites:
 class Writer:
     """Starts writes without waiting for them."""
 
-    def __init__(self, context: WriterContext, concurrency: WriteConcurrency | None = None) -> None:
+    def __init__(self, context: WriterContext) -> None:
         self._context = context
-        self._concurrency = concurrency or WriteConcurrency()
-        self._placer = BindWriter(context, self._concurrency.binds)
-        self._evicter = EvictionWriter(context, self._concurrency.evictions)
+        self._placer = BindWriter(context)
+        self._evicter = EvictionWriter(context)
         self._nominated: dict[Key, str] = {}
         self.in_flight = InFlightWrites()
 
@@ -129,11 +122,11 @@ class Writer:
 
 
 class EvictionWriter:
-    """Evicts pods, at most `at_once` at a time."""
+    """Evicts pods, at most `AT_ONCE` at a time."""
 
-    def __init__(self, context: WriterContext, at_once: int) -> None:
+    def __init__(self, context: WriterContext) -> None:
         self._context = context
-        self._turns = asyncio.Semaphore(at_once)
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._suspending: dict[str, asyncio.Task[bool]] = {}
         """By owner uid: all pods of one owner share one write."""
 

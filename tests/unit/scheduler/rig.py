@@ -28,7 +28,7 @@ from pykai.plugins import registry
 from pykai.scheduler.decision import Judge
 from pykai.scheduler.group_membership import ExpectedGroups
 from pykai.scheduler.queueing_hints import Debounce
-from pykai.scheduler.scheduler import LiveScheduler, Policies, SchedulerOptions
+from pykai.scheduler.scheduler import Policies, Scheduler, SchedulerOptions
 from pykai.scheduler.status import Spacing
 from pykai.scheduler.writer_context import Colocated
 from pykai.verify.judge import verify
@@ -115,13 +115,9 @@ class Rig:
     """A running scheduler. `seen` reads an object or None; `until` waits for a check that may be a coroutine."""
 
     api: RecordingApi
-    live: LiveScheduler
+    scheduler: Scheduler
     options: SchedulerOptions
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
-
-    @property
-    def scheduler(self) -> Any:
-        return self.live.scheduler
 
     async def seen(self, resource: Resource, name: str, namespace: str = "team") -> Object | None:
         ref = resource.ref(name, namespace if resource.namespaced else "")
@@ -189,7 +185,7 @@ async def rig(
     loop = ReconcileLoop[Hashable]("status", Pace(workers=5, first_seconds=0.01))
     binder = Binder(api, watches, BinderSettings(pace=Pace(4, 0.05, 0.1))) if direct else None
     expected = ExpectedGroups() if grouped else None
-    live = LiveScheduler(api, watches, mind, loop, options, Colocated(binder.direct if binder else None, expected))
+    live = Scheduler(api, watches, mind, loop, options, Colocated(binder.direct if binder else None, expected))
     made = Rig(api, live, options)
     work: list[Coroutine[Any, Any, None]] = [watches.run(), live.run(takes_over=takes_over)]
     work += [binder.run()] if binder else []

@@ -110,6 +110,7 @@ async def test_the_order_of_jobs() -> None:
         await furnish(it.api, nodes=0)
         await submit(it.api, pod("b"), pod("a"))
         await it.until(lambda: it.scheduler.last is not None and it.scheduler.last.plan.pending == 2)
+        assert it.scheduler.last is not None
         chosen = policy(SchedulerConfig(), registry.make, registry.BUILT_IN)
         found = job_order(it.scheduler.last.snapshot, chosen, 0.0)
         entries = [{"id": "team/a", "priority": 50}, {"id": "team/b", "priority": 50}]

@@ -13,11 +13,12 @@ import msgspec
 import pytest
 
 from pykai.kube.api import Body, Object, Patch, Ref
+from pykai.kube.clock import Clock
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout, TooManyRequests, Unavailable
 from pykai.kube.operations import bind
 from pykai.kube.resources import BIND_REQUEST, NODE, POD
 
-from .rig import FAST, FlakyWritesApi, RecordingApi, Rig, furnish, node, pod, rig, submit
+from .rig import FlakyWritesApi, RecordingApi, Rig, furnish, node, pod, rig, submit
 
 
 async def node_of(it: Rig, name: str) -> str:
@@ -171,7 +172,8 @@ async def test_a_place_is_not_given_out_again_because_the_watch_of_pods_is_late(
                     yield event
 
     late = 0.0
-    async with rig(Hung(), replace(FAST, clock=lambda: time.time() + late), direct=True) as it:
+    asyncio.get_running_loop().clock = Clock(wall=lambda: time.time() + late)  # type: ignore[attr-defined]
+    async with rig(Hung(), direct=True) as it:
         await furnish(it.api, nodes=1, gpus=1)
         await submit(it.api, pod("a"))
         await it.until(lambda: node_of(it, "a"))

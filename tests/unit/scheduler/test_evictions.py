@@ -73,7 +73,7 @@ async def test_higher_priority_takes_the_place_when_it_is_free() -> None:
         await it.api.delete(POD.ref("train-0", "team"), Deletion(grace_seconds=0))
         assert (await it.request("build"))["spec"]["selectedNode"] == "node-0"
         assert it.api.count("delete", "Pod") == 2
-        shown = it.live.metrics.text().decode()
+        shown = it.scheduler.metrics.text().decode()
         assert 'kai_pod_group_evicted_pods_total{action="preempt"' in shown
         assert 'kai_scenarios_simulation_by_action{action="preempt"} 1.0' in shown
         assert "kai_total_preemption_attempts 1.0" in shown
@@ -156,7 +156,7 @@ async def test_a_note_counts_for_as_long_as_it_takes_to_write_it() -> None:
         await full_house(it)
         await submit(it.api, pod("build"), priorityClassName=BUILD)
         await it.until(lambda: it.api.count("try", "PodGroup") > 1)
-        lost = it.scheduler._state.assumptions.expire(1e12)
+        lost = it.scheduler._assumptions.expire(1e12)
         assert "annotations of team/train-0" not in lost
 
 
@@ -249,7 +249,9 @@ async def test_metrics_of_workloads_name_owner_and_sub_group_and_first_starts_co
         await it.quiet()
 
         def shown(name: str) -> list[str]:
-            return [line for line in it.live.metrics.text().decode().splitlines() if line.startswith(f"kai_{name}")]
+            return [
+                line for line in it.scheduler.metrics.text().decode().splitlines() if line.startswith(f"kai_{name}")
+            ]
 
         (pods,) = await it.until(lambda: shown('pod_group_evicted_pods_total{action="preempt"'))
         assert pods.endswith('owner_uid="",podgroup="train-0",subgroup=""} 1.0')

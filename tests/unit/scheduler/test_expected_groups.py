@@ -189,6 +189,7 @@ async def test_a_pod_that_goes_before_its_group_is_written_leaves_none() -> None
         await it.quiet()
         await it.api.create(NODE, node("late"))
         await it.quiet()
+        assert it.scheduler.last is not None
         assert len(it.scheduler.last.snapshot.gangs) == 0
 
 

@@ -162,7 +162,7 @@ async def test_a_refused_plan_is_not_written() -> None:
     async with rig(judge=lambda snapshot, plan: ["a device is given out twice"] if plan.binds else []) as it:
         await furnish(it.api)
         await submit(it.api, pod("a"))
-        await it.until(lambda: b"kai_refused_plans_total 1" in it.live.metrics.text())
+        await it.until(lambda: b"kai_refused_plans_total 1" in it.scheduler.metrics.text())
         await it.quiet()
         assert await it.requests() == []
 

@@ -10,6 +10,7 @@ import pytest
 
 from pykai.kube.api import Deletion, Object, Patch, Resource
 from pykai.kube.backoff import Backoff
+from pykai.kube.clock import Clock
 from pykai.kube.errors import ApiError, Forbidden, Timeout, Unavailable
 from pykai.kube.operations import bind
 from pykai.kube.resources import BIND_REQUEST, NODE, POD, PRIORITY_CLASS
@@ -175,7 +176,8 @@ async def test_a_place_is_not_given_out_again_because_a_watch_is_late(withdrawn:
                     yield event
 
     late = 0.0
-    async with rig(Hung(), options=replace(FAST, clock=lambda: time.time() + late)) as it:
+    asyncio.get_running_loop().clock = Clock(wall=lambda: time.time() + late)  # type: ignore[attr-defined]
+    async with rig(Hung()) as it:
         await furnish(it.api, nodes=1, gpus=1)
         await it.api.create(PRIORITY_CLASS, {"metadata": {"name": "build"}, "value": 100})
         await submit(it.api, pod("a"), priorityClassName="build")
@@ -236,7 +238,8 @@ async def test_a_device_is_not_free_while_its_reservation_pod_may_be_on_its_way(
 ) -> None:
     """A share was withdrawn while the binder was creating its reservation pod."""
     late = 0.0
-    async with rig(options=replace(FAST, clock=lambda: time.time() + late)) as it:
+    asyncio.get_running_loop().clock = Clock(wall=lambda: time.time() + late)  # type: ignore[attr-defined]
+    async with rig() as it:
         await furnish(it.api, nodes=1, gpus=1)
         await submit(it.api, pod("share", gpus=0, annotations={"gpu-fraction": "0.5"}))
         (device,) = (await it.request("share"))["spec"]["selectedGPUGroups"]
@@ -356,7 +359,7 @@ async def test_a_cycle_that_fails_is_tried_again() -> None:
         await furnish(it.api)
         await submit(it.api, pod("a"))
         await it.until(lambda: _requested(it))
-        assert b"kai_failed_cycles_total 1" in it.live.metrics.text()
+        assert b"kai_failed_cycles_total 1" in it.scheduler.metrics.text()
 
 
 async def _requested(it: Rig) -> bool:
