@@ -67,6 +67,8 @@ class Eviction:
     """The token and message for a gang that `may_evict_for` excludes."""
     no_victims: tuple[SearchToken, str] = (SearchToken.NO_VICTIMS, "no workload may be evicted for it")
     """The token and message if there are no victims, or all of them together are not enough."""
+    ruled_out: Callable[[Cycle, int], tuple[SearchToken, str]] | None = None
+    """Return the token and message of a gang for which a bound rules out all victims; None: `no_victims`."""
 
     def outcome(self, token: SearchToken, message: str) -> Outcome:
         """Return an outcome of the action, its token prefixed with the action's name."""
@@ -204,7 +206,7 @@ def _unsolved(cycle: Cycle, action: Eviction, gang: int, result: SearchResult) -
         when = "" if until is None else f", the first of them until {rfc3339(until)}"
         return action.outcome(SearchToken.PROTECTED, f"{len(protected)} workload(s) are protected from eviction{when}")
     if result is SearchResult.UNSOLVED:
-        return action.outcome(*action.no_victims)
+        return action.outcome(*(action.no_victims if action.ruled_out is None else action.ruled_out(cycle, gang)))
     if result is SearchResult.VALIDATOR_REJECTED:
         return action.outcome(
             SearchToken.NO_SOLUTION, "evictions would make enough room, but none of them is justified"

@@ -66,19 +66,37 @@ def explain_pod(cycle: Cycle, gang: int, failed: tuple[int, int], looked: Looked
     text = _text(cycle, gang, c, looked)
     cycle.reasons.pods[pod] = text
     message, needed = _gang_message(cycle, gang, failed, text)
-    token = Token.GANG_SHORT if needed else Token.SHORT
+    token, gist = Token.GANG_SHORT if needed else Token.SHORT, ""
     if matches_nowhere(cycle, c, looked[0]):
-        token = Token.NO_MATCH
+        token, gist = Token.NO_MATCH, mismatch_text(cycle, c)
     elif c.shared and _exceeds_devices(cycle.snapshot, c):
         token = Token.TOO_LARGE
     fit = (failed[1], needed) if needed else (0, 0)
-    cycle.reasons.gang(gang, GangError(POD_ERRORS, message, token=token, fit=fit))
+    cycle.reasons.gang(gang, GangError(POD_ERRORS, message, token=token, fit=fit, gist=gist))
 
 
 def matches_nowhere(cycle: Cycle, c: PodClass, nodes: Rows | None = None) -> bool:
     """Whether filters reject all nodes, whatever is free on them. Placement skips filters where a resource is short on
     all nodes; they run now, once per class, as a mismatch is the more important reason."""
     return nodes is None and not cycle.node_facts.allowed(c).any()
+
+
+def mismatch_text(cycle: Cycle, c: PodClass) -> str:
+    """Return the node counts by the first filter that rejects each, whatever is free on them."""
+    known, key = cycle.state(_mismatches), cycle.node_facts.constraints(c)
+    if key not in known:
+        counts: Counter[str] = Counter()
+        explained = np.zeros(len(cycle.node_facts.every), dtype=bool)
+        for reason, rejected in cycle.node_facts.rejections(c):
+            counts[reason] += int(np.count_nonzero(rejected & ~explained))
+            explained |= rejected
+        known[key] = FitError({reason: count for reason, count in counts.items() if count}).text()
+    return known[key]
+
+
+def _mismatches(_: Cycle) -> dict[Hashable, str]:
+    """Return the cache of texts, by what classes demand of nodes."""
+    return {}
 
 
 def _exceeds_devices(snapshot: Snapshot, c: PodClass) -> bool:

@@ -9,14 +9,13 @@ from msgspec.structs import replace
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.deadlines import next_deadline, start_times_to_write
-from pykai.engine.explain import matches_nowhere
+from pykai.engine.explain import matches_nowhere, mismatch_text
 from pykai.engine.gang import alive, core_pods, pods_to_place, ready
 from pykai.engine.plugin_api import PodGate
 from pykai.engine.queues import OVER_LIMIT, ZERO, OverCapacity
 from pykai.engine.reasons import (
     CATEGORIES,
     GROUP_BASE,
-    NO_NODES,
     POD_ERRORS,
     QUEUE_MISSING,
     GangError,
@@ -172,14 +171,15 @@ def _core(cycle: Cycle, gang: int) -> tuple[str, ...]:
 def _verdicts(cycle: Cycle, by_gang: Mapping[int, list[int]]) -> Iterator[Verdict]:
     """Yield a verdict per gang with waiting pods. There may be thousands, so lookups common to all are done once."""
     searches, gangs, objects = SearchVerdicts(cycle), cycle.snapshot.gangs, cycle.snapshot.pods.objects
-    known, strays, queue = cycle.reasons.gangs, gangs.stray_pods, gangs.queue
+    known, strays = cycle.reasons.gangs, gangs.stray_pods
     for gang, waiting in by_gang.items():
-        errors = known.get(gang) or _wrong_queue(cycle, gang)
+        tried = known.get(gang)
+        errors = tried or _wrong_queue(cycle, gang)
         has_place = _has_place(cycle, gang)
         causes = errors or [_without_errors(cycle, has_place)]
         first = causes[0] if len(causes) == 1 else _first(causes)
         not_ready = "" if ready(cycle.trial, gang) else _not_ready_text(cycle, gang)
-        actions = searches.with_allocate(gang, first) if not not_ready and queue[gang] >= 0 else ()
+        actions = searches.with_allocate(gang, first) if not not_ready and (tried or not errors) else ()
         text = gang_text(errors) if errors else ""
         usual = _missing_text(cycle, gang) if not_ready else text or "Unable to schedule pod"
         texts, messages = {} if not_ready else cycle.reasons.pods, {}
@@ -256,7 +256,7 @@ class SearchVerdicts:
             known = self._dominant[key] = _categorized(reclaim.token, reclaim.message)
         else:
             known = self._dominant[key] = CATEGORIES.get(token)
-        return Dominant(token, known, first.message) if isinstance(known, Category) else known
+        return Dominant(token, known, first.gist or first.message) if isinstance(known, Category) else known
 
 
 def _without_errors(cycle: Cycle, has_place: bool) -> GangError:
@@ -276,7 +276,7 @@ def _first(errors: list[GangError]) -> GangError:
 def _dominant(cycle: Cycle, gang: int, causes: tuple[GangError, Outcome | None], not_ready: str) -> Dominant | None:
     """Return the reason of a gang with the first category; None: no reason but those of searches has one."""
     first, reclaim = causes
-    token, message = first.token or first.reason, first.message
+    token, message = first.token or first.reason, first.gist or first.message
     if first.capacity is not None:
         token, message = min([(token, message), *_pod_reasons(cycle, gang)], key=lambda reason: rank(reason[0]))
     strays = cycle.snapshot.gangs.stray_pods.get(gang)
@@ -309,8 +309,9 @@ def _pod_reasons(cycle: Cycle, gang: int) -> Iterator[tuple[str, str]]:
         title = cycle.snapshot.pods.title(pod)
         refusals = [gate.refuse(cycle, pod) for gate in cycle.policy.of(PodGate)]
         yield from ((refusal.token, about_pod(title, refusal.message)) for refusal in refusals if refusal is not None)
-        if matches_nowhere(cycle, cycle.trial.of_class(pod)):
-            yield Token.NO_MATCH, about_pod(title, f"{NO_NODES}: no node matches what the pod demands of nodes")
+        c = cycle.trial.of_class(pod)
+        if matches_nowhere(cycle, c):
+            yield Token.NO_MATCH, mismatch_text(cycle, c)
 
 
 def _gated(cycle: Cycle, gang: int) -> bool:

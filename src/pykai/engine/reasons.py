@@ -188,6 +188,8 @@ class GangError:
     """Finer than the reason; empty: the reason is the token."""
     fit: tuple[int, int] = (0, 0)
     """For how many pods of the gang nodes were found, and how many it needs; (0, 0): not counted."""
+    gist: str = ""
+    """What dominates in the message, where that counts nodes that are short of resources first; empty: the message."""
 
 
 @dataclass

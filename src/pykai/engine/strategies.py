@@ -211,6 +211,9 @@ def consolidate(cycle: Cycle) -> None:
         cycle.reasons.passed_over[CONSOLIDATION.name] = off
 
 
+_FEWER_GPUS = (SearchToken.INSUFFICIENT_GPUS, "the cluster has fewer free GPUs than the workload requests")
+
+
 def _can_consolidation_help(cycle: Cycle, _: VictimPool, gangs: Sequence[int]) -> bool:
     free = _free_gpus(cycle)
     firsts = [same[0] for same in EquivalenceClasses.of(cycle).alike(cycle, gangs)]
@@ -229,6 +232,13 @@ def _consolidation_search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Searc
         sample.setdefault(cycle.snapshot.gangs.queue[gang], []).append(gang)
     leaves = {queue: np.array(mine) for queue, mine in sample.items()}
     return Search(cycle, cause, VictimOrder(pool, leaves, passes or every_gang))
+
+
+def _consolidation_ruled_out(cycle: Cycle, gang: int) -> tuple[SearchToken, str]:
+    """Whether it is GPUs that lack: moves change nothing where a limit of its queue is reached, either."""
+    if _gpus(cycle, pods_to_place(cycle.trial, cycle.orders, gang)) > _free_gpus(cycle):
+        return _FEWER_GPUS
+    return SearchToken.NO_SOLUTION, "no moves of running workloads make room for it"
 
 
 def _movable(cycle: Cycle, cause: Cause, pool: VictimPool) -> Passes | None:
@@ -312,7 +322,8 @@ CONSOLIDATION = Eviction(
     keep_all=True,
     distinguish=_evicted_since,
     barred=(SearchToken.NOT_PREEMPTIBLE, "workloads move only for one that is preemptible itself"),
-    no_victims=(SearchToken.INSUFFICIENT_GPUS, "the cluster has fewer free GPUs than the workload requests"),
+    no_victims=_FEWER_GPUS,
+    ruled_out=_consolidation_ruled_out,
 )
 
 

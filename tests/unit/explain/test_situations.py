@@ -14,9 +14,10 @@ import pytest
 
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.policy import Policy
-from pykai.explain.source import decided
+from pykai.explain.source import Decided, decided
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Category, Dominant
+from pykai.model.resources import GPU
 from pykai.objects import names
 from pykai.objects.units import rfc3339
 from tests import builders
@@ -196,11 +197,15 @@ SITUATIONS: dict[str, tuple[Objects, str]] = {
 }
 
 
-def dominant(objects: Objects, policy: Policy = PACKING) -> Dominant:
+def state(objects: Objects, policy: Policy = PACKING) -> Decided:
     cache = ClusterCache(SchedulerParams(partitioned=False))
     found = [decoded(each) if isinstance(each, dict) else each for each in [*PRIORITIES, *objects]]
     cache.load(sorted(found, key=lambda each: type(each).__name__))
-    (verdict,) = [each for each in decided(cache, policy, NOW).plan.verdicts if each.gang[1] == "g"]
+    return decided(cache, policy, NOW)
+
+
+def dominant(objects: Objects, policy: Policy = PACKING) -> Dominant:
+    (verdict,) = [each for each in state(objects, policy).plan.verdicts if each.gang[1] == "g"]
     assert verdict.dominant is not None
     return verdict.dominant
 
@@ -209,6 +214,14 @@ def dominant(objects: Objects, policy: Policy = PACKING) -> Dominant:
 def test_the_right_reason_dominates(situation: str) -> None:
     objects, token = SITUATIONS[situation]
     assert dominant(objects).token == token
+
+
+def test_a_mismatch_says_what_does_not_match_also_where_nodes_are_full() -> None:
+    selector = "no nodes with enough resources were found: 1 node(s) didn't match Pod's node affinity/selector."
+    for situation in ("wrong selector, and the cluster is full", "limit, and a wrong selector"):
+        assert dominant(SITUATIONS[situation][0]).message == selector
+    taint = "taint that is not tolerated, and the cluster is full"
+    assert dominant(SITUATIONS[taint][0]).message.endswith("1 node(s) had untolerated taint(s).")
 
 
 def test_there_are_forty_situations() -> None:
@@ -225,12 +238,22 @@ def test_protected_victims_are_named_with_the_end_of_their_protection() -> None:
     protected = queue("p", gpu={"quota": 0}, reclaimMinRuntime="10m")
     holder = running_since(60, gang("runp", queue="p"))
     objects = [A, queue("q", gpu={"quota": 8}), protected, holder, pod("runp-0", on="a", gpus=8), *one()]
-    cache = ClusterCache(SchedulerParams(partitioned=False))
-    found = [decoded(each) if isinstance(each, dict) else each for each in [*PRIORITIES, *objects]]
-    cache.load(sorted(found, key=lambda each: type(each).__name__))
-    (verdict,) = decided(cache, PACKING, NOW).plan.verdicts
+    (verdict,) = state(objects).plan.verdicts
     assert verdict.dominant is not None
     assert (verdict.dominant.token, verdict.dominant.category) == ("InsufficientResources", Category.SHORTAGE)
     reclaim = next(each for each in verdict.actions if each.action == "reclaim")
     assert reclaim.code == "ReclaimVictimsProtected"
     assert reclaim.message.endswith(f"until {rfc3339(NOW + 540)}")
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_gpus_are_said_to_lack_only_where_they_do(situation: str) -> None:
+    found = state(SITUATIONS[situation][0])
+    (verdict,) = [each for each in found.plan.verdicts if each.gang[1] == "g"]
+    codes = [each.code for each in verdict.actions]
+    if "ConsolidationInsufficientGPUs" in codes:
+        nodes, pods = found.snapshot.nodes, found.snapshot.pods
+        gpus = [float(pods.of_class(row).request[GPU]) for row in range(len(pods.node))]
+        used = sum(gpus[row] for row in range(len(gpus)) if pods.node[row] >= 0)
+        wanted = sum(gpus[row] for row in pods.rows_of(verdict.pods).values())
+        assert wanted > float(nodes.allocatable[GPU][nodes.ready].sum()) - used

@@ -210,7 +210,7 @@ async def test_a_full_queue_is_shown_with_its_figures() -> None:
         (shown,) = await it.until(lambda: scheduling_conditions(it, "big"))
         why, *found = shown["reasons"]
         assert why["reason"] == "OverLimit"
-        assert [each["reason"] for each in found][:1] == ["ConsolidationInsufficientGPUs"]
+        assert [each["reason"] for each in found][:1] == ["ConsolidationNoSolutionFound"]
         assert "test quota has reached the allowable limit of GPUs" in why["message"]
         details = why["details"]["queueDetails"]
         assert details["name"] == "test"
