@@ -22,8 +22,7 @@ from pykai.controllers.operator.components import COMPONENTS, WebhookParts
 from pykai.controllers.operator.conditions import ObservedAt, Presence, Standing
 from pykai.controllers.operator.desired import Programs, Wanted, accepted, desired
 from pykai.controllers.operator.installation import Facts, Installation, OperatorEnvironment, SecretData, read_config
-from pykai.controllers.operator.observation import Observation, ours
-from pykai.controllers.operator.prometheus import Ping, PrometheusProbe
+from pykai.controllers.operator.observation import Observation, Ping, PrometheusProbe, ours
 from pykai.controllers.operator.shards import SCHEDULER_TITLE
 from pykai.controllers.operator.writer import ObjectWriter
 from pykai.kube.api import Api, Object, Patch, Ref, Resource

@@ -17,14 +17,23 @@ from typing import Final
 from msgspec import yaml
 
 from pykai.config.fields import FieldError
-from pykai.controllers.operator import deployments, prometheus
+from pykai.controllers.operator import deployments
 from pykai.controllers.operator.components import COMPONENTS, WebhookParts
 from pykai.controllers.operator.deployments import DeploymentParts, container, pull_secrets
 from pykai.controllers.operator.flags import flags, sharing_mode
-from pykai.controllers.operator.installation import VPA_KIND, Installation, Shard, read_shard
+from pykai.controllers.operator.installation import (
+    MONITOR_KIND,
+    PROMETHEUS_KIND,
+    VPA_KIND,
+    Installation,
+    Shard,
+    read_shard,
+)
 from pykai.controllers.operator.shards import FILE, SCHEDULER_ACCOUNT, SCHEDULER_TITLE, plugins, shard_objects
 from pykai.kube.api import Object
-from pykai.objects import names
+from pykai.objects import names, units
+from pykai.objects.config_kinds import PortSpec
+from pykai.objects.units import parse_timestamp, rfc3339
 
 NUMA_EXPORTER_TITLE: Final = "NumaPlacementExporter"
 NUMA_EXPORTER: Final = "numa-placement-exporter"
@@ -96,6 +105,121 @@ def _numa_exporter_flags(installation: Installation) -> list[str]:
     )
 
 
+PROMETHEUS_TITLE: Final = "KAI-prometheus"
+USAGE_SERVICE: Final = "usage-prometheus"
+DEPRECATED: Final = "kai/deprecation-timestamp"
+_PORT = 9090
+_USUAL_RETENTION = 30 * 86400.0
+
+
+def missing_prometheus(installation: Installation) -> list[str]:
+    """Return lines about missing kinds that the requested Prometheus needs."""
+    asked = installation.config.prometheus
+    kind = MONITOR_KIND if asked.external_prometheus_url else PROMETHEUS_KIND
+    if not asked.enabled or kind in installation.facts.installed:
+        return []
+    return [f"{PROMETHEUS_TITLE} is missing prometheus operator"]
+
+
+def prometheus_objects(installation: Installation) -> list[Object]:
+    """Return the objects of the database of past usage, of installed kinds only: a Prometheus through its operator.
+
+    It is not deleted as soon as it is disabled, because it holds the past usage of all queues: it is annotated with a
+    timestamp and deleted when its data would have expired anyway.
+    """
+    asked = installation.config.prometheus
+    installed = installation.facts.installed
+    if not asked.enabled:
+        return _parting(installation)
+    monitors: list[Object] = []
+    if asked.service_monitor.enabled and MONITOR_KIND in installed:
+        port = installation.config.queue_controller.controller_service.metrics.name
+        here, nearby = {"matchNames": [installation.config.namespace]}, {"matchNames": ["monitoring", "default"]}
+        exporter = {"app.kubernetes.io/name": "kube-state-metrics"}
+        monitors = [
+            _monitor(installation, "queue-controller", {"app": "queue-controller"}, here, port),
+            _monitor(installation, "kube-state-metrics", exporter, nearby, "http"),
+        ]
+    if asked.external_prometheus_url:
+        return monitors
+    if PROMETHEUS_KIND not in installed:
+        return []
+    return [*_served(installation), _database(installation), *monitors]
+
+
+def retention_seconds(live: Object) -> float:
+    """Return the retention of a Prometheus in seconds; 30 days if it states none or an unreadable one."""
+    try:
+        return units.parse_long_duration(str((live.get("spec") or {}).get("retention") or ""))
+    except units.DurationError:
+        return _USUAL_RETENTION
+
+
+def _parting(installation: Installation) -> list[Object]:
+    """Return the objects of a disabled Prometheus: it and its access until its data has expired, then none."""
+    live = installation.facts.database
+    if live is None:
+        return []
+    marked = (live["metadata"].get("annotations") or {}).get(DEPRECATED, "")
+    since = parse_timestamp(marked)
+    if since is not None and installation.facts.now >= since + retention_seconds(live):
+        return []
+    mark = {DEPRECATED: rfc3339(installation.facts.now) if since is None else marked}
+    database = _database(installation)
+    database["metadata"]["annotations"] = mark
+    return [*_served(installation), database]
+
+
+def _served(installation: Installation) -> list[Object]:
+    name = installation.config.prometheus.instance_name
+    service = deployments.service(USAGE_SERVICE, {"prometheus": name}, [PortSpec(_PORT, _PORT, "web")])
+    return [deployments.account(name, installation), service]
+
+
+def _database(installation: Installation) -> Object:
+    asked = installation.config.prometheus
+    mine = {"matchLabels": {asked.accounting_label_key: asked.accounting_label_value}}
+    spec: Object = {
+        "serviceAccountName": asked.instance_name,
+        "podMetadata": {"labels": {"app": asked.instance_name}},
+        "retention": asked.retention_period,
+        "scrapeInterval": asked.sample_interval,
+        "serviceMonitorSelector": mine,
+        "serviceMonitorNamespaceSelector": {},
+        "ruleSelector": mine,
+        "ruleNamespaceSelector": {},
+    }
+    if asked.enable_persistent_storage:
+        claim = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": asked.storage_class_name,
+            "resources": {"requests": {"storage": str(asked.storage_size)}},
+        }
+        spec["storage"] = {"volumeClaimTemplate": {"spec": claim}}
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "Prometheus",
+        "metadata": {"name": asked.instance_name},
+        "spec": spec,
+    }
+
+
+def _monitor(installation: Installation, name: str, labels: dict[str, str], where: Object, port: str) -> Object:
+    asked = installation.config.prometheus
+    how = {
+        "port": port,
+        "interval": asked.service_monitor.interval,
+        "scrapeTimeout": asked.service_monitor.scrape_timeout,
+        "bearerTokenFile": asked.service_monitor.bearer_token_file,
+    }
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": {"name": name, "labels": {asked.accounting_label_key: asked.accounting_label_value}},
+        "spec": {"selector": {"matchLabels": labels}, "namespaceSelector": where, "endpoints": [how]},
+    }
+
+
 SCHEDULERS = "SchedulerForConfig"
 _CLUSTER_WIDE = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
 
@@ -125,7 +249,7 @@ def desired(installation: Installation, specs: Mapping[str, Object], parts: Webh
     config = installation.config
     shards, refused = _read(specs)
     operands = {row.title: row.objects(installation, parts) for row in COMPONENTS}
-    operands[prometheus.PROMETHEUS_TITLE] = prometheus.prometheus_objects(installation)
+    operands[PROMETHEUS_TITLE] = prometheus_objects(installation)
     enabled = config.scheduler.service.enabled is not False
     operands[SCHEDULERS] = [deployments.account(SCHEDULER_ACCOUNT, installation)] if enabled else []
     operands[NUMA_EXPORTER_TITLE] = numa_exporter_objects(shards, installation)
@@ -160,7 +284,7 @@ def _read(specs: Mapping[str, Object]) -> tuple[list[Shard], dict[str, str]]:
 
 
 def _missing(installation: Installation) -> list[str]:
-    config, lines = installation.config, prometheus.missing_prometheus(installation)
+    config, lines = installation.config, missing_prometheus(installation)
     if installation.facts.fractions and sharing_mode(config) == names.NVFRACTIONS:
         lines = [*lines, f"Gpu Sharing is not ready. {installation.facts.fractions}"]
     if VPA_KIND in installation.facts.installed:

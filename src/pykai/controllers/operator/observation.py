@@ -1,4 +1,5 @@
-"""What the operator observes: Config, shards, its own objects and facts of the cluster; and the kinds it creates.
+"""What the operator observes: Config, shards, its own objects, facts of the cluster, whether an external Prometheus
+answers; and the kinds it creates.
 
 Its own objects are those with its label in its namespace, so the operator needs no rights on those of others. Kinds are
 written in an order in which no step leaves a broken state behind: trust before certificates, configuration and leases
@@ -7,12 +8,15 @@ before the pods that read them.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, VPA_KIND, Leader
 from pykai.kube.api import EventType, Object, Resource, Selection
+from pykai.kube.backoff import Backoff
 from pykai.kube.informer import InformerFactory, SharedInformer
 from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import (
@@ -34,6 +38,7 @@ from pykai.kube.resources import (
     VALIDATING_WEBHOOK,
 )
 from pykai.objects import names
+from pykai.objects.config_kinds import HealthProbe, PrometheusSpec
 
 VPA: Final = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
 PROMETHEUS: Final = Resource("monitoring.coreos.com", "v1", "prometheuses", "Prometheus")
@@ -255,3 +260,51 @@ def _matters(change: WatchChange[Object]) -> bool:
 
 def _asked(item: Object) -> tuple[Any, Any]:
     return item.get("spec"), item["metadata"].get("deletionTimestamp")
+
+
+Ping = Callable[[str, float], Awaitable[str]]
+"""(address, timeout in seconds) -> error, empty if it answered."""
+BACKOFF = Backoff(initial=1.0, maximum=10.0)
+
+
+class PrometheusProbe:
+    """Probes an external Prometheus. `outcome`: the last error; empty: healthy, None: no target or not probed yet."""
+
+    def __init__(self, ping: Ping, changed: Callable[[], None]) -> None:
+        self.outcome: str | None = None
+        self._ping = ping
+        self._changed = changed
+        self._target: tuple[str, HealthProbe] | None = None
+        self._aimed = asyncio.Event()
+
+    def aim(self, asked: PrometheusSpec | None) -> None:
+        """Probe this Prometheus from now on; None, or one without an external address, stops probing."""
+        external = asked is not None and asked.enabled and asked.external_prometheus_url
+        target = (asked.external_prometheus_url, asked.external_prometheus_health_probe) if asked and external else None
+        if target != self._target:
+            self._target, self.outcome = target, None
+            self._aimed.set()
+
+    async def run(self) -> None:
+        """Probe until cancelled."""
+        while True:
+            target = self._target
+            self._aimed.clear()
+            if target is not None:
+                outcome = await self._probe(*target)
+                if target == self._target and outcome != self.outcome:
+                    self.outcome = outcome
+                    self._changed()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(target[1].interval if target else None):
+                    await self._aimed.wait()
+
+    async def _probe(self, url: str, how: HealthProbe) -> str:
+        """Return the error after all attempts; empty if one succeeded."""
+        outcome = ""
+        for attempt in range(1, max(how.max_retries, 1) + 1):
+            outcome = await self._ping(f"{url.rstrip('/')}/api/v1/status/config", how.timeout)
+            if not outcome or attempt == max(how.max_retries, 1):
+                break
+            await asyncio.sleep(BACKOFF.after(attempt))
+        return outcome

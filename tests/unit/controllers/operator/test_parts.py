@@ -17,8 +17,7 @@ from pykai.controllers.operator.conditions import (
     of_standing,
 )
 from pykai.controllers.operator.installation import read_config
-from pykai.controllers.operator.observation import fractions_not_ready, ours, uses_cdi
-from pykai.controllers.operator.prometheus import PrometheusProbe
+from pykai.controllers.operator.observation import PrometheusProbe, fractions_not_ready, ours, uses_cdi
 from pykai.controllers.operator.writer import agrees, fingerprinted, must_be_made_anew
 from tests.timeouts import TIMEOUT_SECONDS
 
