@@ -180,17 +180,33 @@ async def test_a_pytorch_job_is_suspended_and_resumes(mission: Mission) -> None:
     await delete(mission, "pytorchjob/paused")
 
 
-@needs("mpi")
-async def test_an_mpi_job_runs_to_its_end(mission: Mission) -> None:
+def mpi_job(name: str, workers: int, seconds: str) -> Object:
+    """A launcher, which runs for so long, and workers with a GPU each."""
     roles = {
-        "Launcher": {"replicas": 1, "template": pod_template("launcher", "3")},
-        "Worker": {"replicas": 2, "template": pod_template("worker", resources=GPU)},
+        "Launcher": {"replicas": 1, "template": pod_template("launcher", seconds)},
+        "Worker": {"replicas": workers, "template": pod_template("worker", resources=GPU)},
     }
-    spec = {"runPolicy": {"cleanPodPolicy": "Running"}, "mpiReplicaSpecs": roles}
-    await mission.create(workload("kubeflow.org/v2beta1", "MPIJob", "ring", spec))
+    spec = {"runPolicy": {"cleanPodPolicy": "Running", "suspend": False}, "mpiReplicaSpecs": roles}
+    return workload("kubeflow.org/v2beta1", "MPIJob", name, spec)
+
+
+@needs("mpi")
+async def test_an_mpi_job_waits_whole_and_runs_to_its_end(mission: Mission) -> None:
+    async with mission.cordoned("dgx-0"):
+        await mission.apply(*ROOM)
+        await mission.runs("gpu-pod", "older-queue-label")
+        await mission.create(mpi_job("ring", 3, "3"))
+        await mission.eventually(lambda: _told_to_wait(mission, "ring", 4))
     where = ("-n", mission.namespace, "--timeout=50s")
     await mission.kubectl("wait", "--for=condition=Succeeded", "mpijob/ring", *where)
     await delete(mission, "mpijob/ring")
+
+
+@needs("mpi")
+async def test_an_mpi_job_is_suspended_and_resumes(mission: Mission) -> None:
+    await mission.create(mpi_job("paused", 2, "forever"))
+    await suspends_and_resumes(mission, "mpijob/paused", "/spec/runPolicy/suspend", 3)
+    await delete(mission, "mpijob/paused")
 
 
 @needs("kuberay")
