@@ -99,7 +99,9 @@ def _read_claims(snapshot: Snapshot, c: PodClass) -> PodClaims:
     bound, delayed = [], []
     for name, owner in dict.fromkeys(_claim_names(snapshot, c)):  # two volumes of a pod may be one claim
         claim: PersistentVolumeClaim | None = snapshot.objects.volume_claims.get((c.namespace, name))
-        problem = _problem(snapshot, name, claim, owner)
+        problem = claim_problem(
+            name, claim, None if owner is None else (snapshot.pods.uids[owner], snapshot.pods.title(owner))
+        )
         if claim is None or problem is not None:
             return PodClaims(problem=problem)
         if is_bound(claim):
@@ -121,8 +123,8 @@ def _claim_names(snapshot: Snapshot, c: PodClass) -> Iterator[tuple[str, int | N
             yield f"{snapshot.pods.names[pod]}-{volume.get('name', '')}", pod
 
 
-def _problem(snapshot: Snapshot, name: str, claim: PersistentVolumeClaim | None, owner: int | None) -> str | None:
-    """Why no pod can use a claim; None where it is sound."""
+def claim_problem(name: str, claim: PersistentVolumeClaim | None, owner: tuple[str, str] | None) -> str | None:
+    """Why no pod can use a claim, None if one can; `owner`: uid and title of the pod that must own it, if one must."""
     if claim is None:
         if owner is not None:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
@@ -131,9 +133,8 @@ def _problem(snapshot: Snapshot, name: str, claim: PersistentVolumeClaim | None,
         return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
     if claim.metadata.deletion_timestamp is not None:
         return f'persistentvolumeclaim "{name}" is being deleted'
-    if owner is not None and snapshot.pods.uids[owner] not in owners(claim):
-        pods = snapshot.pods
-        return f"PVC {pods.namespaces[owner]}/{name} was not created for pod {pods.title(owner)} (pod is not owner)"
+    if owner is not None and owner[0] not in owners(claim):
+        return f"PVC {claim.metadata.namespace}/{name} was not created for pod {owner[1]} (pod is not owner)"
     return None
 
 
@@ -209,12 +210,17 @@ def affinity_of(volume: PersistentVolume) -> bytes:
     return b"" if raw is ABSENT else bytes(raw)
 
 
+def required_terms(affinity: bytes) -> NodeSelectorTerms | None:
+    """The terms of a volume's node affinity, one of which a node must match; None: every node will do."""
+    return None if affinity in (b"", b"null") else _AFFINITY.decode(affinity).required
+
+
 def _reach(_: Snapshot) -> dict[bytes, Mask]:
     return {}
 
 
 def _reachable(snapshot: Snapshot, raw: bytes) -> Mask:
-    required = None if raw in (b"", b"null") else _AFFINITY.decode(raw).required
+    required = required_terms(raw)
     if required is None:
         return np.ones(len(snapshot.nodes), dtype=bool)
     return node_labels.in_terms(snapshot, required.node_selector_terms)
@@ -243,9 +249,11 @@ def _with_reserved(snapshot: Snapshot) -> frozenset[Key]:
 def options(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Options:
     """What a claim that waits for a node can be given."""
     nowhere = np.zeros(len(snapshot.nodes), dtype=bool)
-    volumes = sorted(_candidates(snapshot, claim), key=lambda v: (not _reserved(v, claim), _size(v), v.metadata.name))
+    volumes = sorted(
+        _candidates(snapshot, claim), key=lambda v: (not is_reserved(v, claim), volume_size(v), v.metadata.name)
+    )
     found = tuple((volume.metadata.name, reachable(snapshot, volume)) for volume in volumes)
-    if volumes and _reserved(volumes[0], claim):
+    if volumes and is_reserved(volumes[0], claim):
         return Options(found[:1], nowhere, nowhere)
     allowed = _allowed(snapshot, storage_class(snapshot, claim), claim)
     room = _room(snapshot, claim)
@@ -257,7 +265,7 @@ def _candidates(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Iterator[Pe
     selector = claim.spec.selector
     wanted = convert(selector, LabelSelector) if selector else LabelSelector()
     for volume in snapshot.derived(_by_class).get(class_name(claim), ()):
-        if _suits(volume, claim) and selects(wanted, volume.metadata.labels or {}):
+        if suits(volume, claim) and selects(wanted, volume.metadata.labels or {}):
             yield volume
 
 
@@ -268,19 +276,19 @@ def _by_class(snapshot: Snapshot) -> dict[str, list[PersistentVolume]]:
     return found
 
 
-def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+def suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     """Whether a volume of the right class would do; being reserved for another claim rules it out."""
     spec = volume.spec
     return (
-        (_reserved(volume, claim) or (spec.claim_ref is None and volume.status.phase in ("", "Available")))
+        (is_reserved(volume, claim) or (spec.claim_ref is None and volume.status.phase in ("", "Available")))
         and volume.metadata.deletion_timestamp is None
-        and _size(volume) >= claim_size(claim)
+        and volume_size(volume) >= claim_size(claim)
         and set(spec.access_modes or ()) >= set(claim.spec.access_modes or ())
         and (spec.volume_mode or FILESYSTEM) == (claim.spec.volume_mode or FILESYSTEM)
     )
 
 
-def _reserved(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+def is_reserved(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     """Whether the volume was set aside for this very claim."""
     reference = volume.spec.claim_ref
     if reference is None or (reference.get("namespace"), reference.get("name")) != claim_key(claim):
@@ -288,7 +296,8 @@ def _reserved(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     return reference.get("uid") in (None, "", claim.metadata.uid)
 
 
-def _size(volume: PersistentVolume) -> float:
+def volume_size(volume: PersistentVolume) -> float:
+    """The capacity of a volume in bytes."""
     return amount((volume.spec.capacity or {}).get("storage", 0))
 
 

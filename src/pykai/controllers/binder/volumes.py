@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import structlog
-from msgspec import Struct, convert, json
+from msgspec import convert
 
 from pykai.cache.claims import is_bound
 from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep
@@ -32,28 +32,23 @@ from pykai.objects.kinds import (
     Pod,
     StorageClass,
 )
-from pykai.objects.pod_template import NodeSelectorTerms, NodeTerm, decode_template
-from pykai.objects.units import amount
+from pykai.objects.pod_template import NodeTerm, decode_template
 from pykai.plugins.volume_claims import (
-    FILESYSTEM,
     NO_PROVISIONER,
     SELECTED_NODE,
     UNBOUND,
     WAIT_FOR_POD,
-    claim_size,
+    affinity_of,
+    claim_problem,
     class_name,
-    owners,
+    is_reserved,
+    required_terms,
+    suits,
+    volume_size,
 )
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 CONFLICT = "node(s) had volume node affinity conflict"
-
-
-class _VolumeAffinity(Struct):
-    required: NodeSelectorTerms | None = None
-
-
-_AFFINITY = json.Decoder(_VolumeAffinity | None)
 
 
 def pod_claims(pod: Pod) -> Iterator[tuple[str, bool]]:
@@ -65,24 +60,6 @@ def pod_claims(pod: Pod) -> Iterator[tuple[str, bool]]:
             yield str(volume["persistentVolumeClaim"].get("claimName", "")), False
         elif volume.get("ephemeral") is not None:
             yield f"{pod.metadata.name}-{volume.get('name', '')}", True
-
-
-def check_usable(name: str, claim: PersistentVolumeClaim | None, owner: Pod | None) -> PersistentVolumeClaim:
-    """The claim if it exists and is usable, and is owned by `owner` if given; else BindError with the reason."""
-    if claim is None:
-        if owner is not None:
-            raise BindError(f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"')
-        raise BindError(f'persistentvolumeclaim "{name}" not found')
-    if claim.metadata.deletion_timestamp is not None:
-        raise BindError(f'persistentvolumeclaim "{name}" is being deleted')
-    if claim.status.phase == "Lost":
-        raise BindError(
-            f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
-        )
-    if owner is not None and owner.metadata.uid not in owners(claim):
-        title = owner.metadata.title
-        raise BindError(f"PVC {claim.metadata.namespace}/{name} was not created for pod {title} (pod is not owner)")
-    return claim
 
 
 def is_bound_on(claim: PersistentVolumeClaim, volume: PersistentVolume | None, node: Node) -> bool:
@@ -98,11 +75,8 @@ def is_bound_on(claim: PersistentVolumeClaim, volume: PersistentVolume | None, n
 
 def is_reachable(volume: PersistentVolume, node: Node) -> bool:
     """Whether a volume can be used from a node."""
-    raw = volume.spec.node_affinity
-    affinity = None if raw is ABSENT else _AFFINITY.decode(raw)
-    if affinity is None or affinity.required is None:
-        return True
-    return any(_met(term, node) for term in affinity.required.node_selector_terms)
+    required = required_terms(affinity_of(volume))
+    return required is None or any(_met(term, node) for term in required.node_selector_terms)
 
 
 def _met(term: NodeTerm, node: Node) -> bool:
@@ -118,32 +92,17 @@ def best_volume(
     claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume], node: Node
 ) -> PersistentVolume | None:
     """The volume reserved for the claim, else the smallest available match; None if one must be provisioned."""
-    matching = [volume for volume in volumes if _matches(volume, claim) and is_reachable(volume, node)]
-    return min(matching, key=lambda v: (not _is_reserved(v, claim), _size(v), v.metadata.name), default=None)
-
-
-def _matches(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    spec, selector = volume.spec, claim.spec.selector
+    selector, wanted_class = claim.spec.selector, class_name(claim)
     wanted = convert(selector, LabelSelector) if selector else LabelSelector()
-    return (
-        spec.storage_class_name == class_name(claim)
-        and (_is_reserved(volume, claim) or (spec.claim_ref is None and volume.status.phase in ("", "Available")))
-        and volume.metadata.deletion_timestamp is None
-        and _size(volume) >= claim_size(claim)
-        and set(spec.access_modes or ()) >= set(claim.spec.access_modes or ())
-        and (spec.volume_mode or FILESYSTEM) == (claim.spec.volume_mode or FILESYSTEM)
+    matching = [
+        volume
+        for volume in volumes
+        if volume.spec.storage_class_name == wanted_class
+        and suits(volume, claim)
         and selects(wanted, volume.metadata.labels or {})
-    )
-
-
-def _is_reserved(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    reference = volume.spec.claim_ref or {}
-    mine = (reference.get("namespace"), reference.get("name")) == claim.metadata.key
-    return mine and reference.get("uid") in (None, "", claim.metadata.uid)
-
-
-def _size(volume: PersistentVolume) -> float:
-    return amount((volume.spec.capacity or {}).get("storage", 0))
+        and is_reachable(volume, node)
+    ]
+    return min(matching, key=lambda v: (not is_reserved(v, claim), volume_size(v), v.metadata.name), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +162,10 @@ class Volumes:
         """Bind every claim of the pod to a volume that the node can reach."""
         unbound = []
         for name, own in pod_claims(attempt.pod):
-            found = self._claims.get(name, attempt.key[0])
-            claim = check_usable(name, found, attempt.pod if own else None)
+            claim = self._claims.get(name, attempt.key[0])
+            problem = claim_problem(name, claim, (attempt.pod.metadata.uid, attempt.title) if own else None)
+            if claim is None or problem is not None:
+                raise BindError(problem)
             if not is_bound_on(claim, self._volumes.get(claim.spec.volume_name), attempt.node):
                 unbound.append(claim)
         for claim in unbound:
