@@ -1,4 +1,4 @@
-"""Short memories, and the ways between typed and unstructured objects."""
+"""Caches of recent values and of our own writes; conversions between typed and unstructured objects."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Statuses of PodGroups and Queues as pure functions of objects."""
+
 from __future__ import annotations
 
 from typing import Any
