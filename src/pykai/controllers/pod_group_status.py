@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
@@ -354,17 +355,12 @@ class PodGroupController:
         """Reconcile statuses until cancelled."""
         for watch in (self._pods, self._nodes, self._classes, self._claims, self._groups):
             await watch.synced()
-        leave = [
-            self._classes.subscribe(self._class_changed),
-            self._pods.subscribe(self._pod_changed),
-            self._groups.subscribe(self._group_changed),
-        ]
-        ready.set()
-        try:
+        with ExitStack() as subscriptions:
+            subscriptions.callback(self._classes.subscribe(self._class_changed))
+            subscriptions.callback(self._pods.subscribe(self._pod_changed))
+            subscriptions.callback(self._groups.subscribe(self._group_changed))
+            ready.set()
             await self._loop.run(self._reconcile)
-        finally:
-            for unsubscribe in leave:
-                unsubscribe()
 
     def _pod_changed(self, change: WatchChange[kinds.Pod]) -> None:
         for group in self._members.change(change):

@@ -14,6 +14,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -164,13 +165,11 @@ class QueueController:
         """Reconcile statuses until cancelled."""
         await self._queues.synced()
         await self._groups.synced()
-        leave = [self._queues.subscribe(self._queue_changed), self._groups.subscribe(self._group_changed)]
-        ready.set()
-        try:
+        with ExitStack() as subscriptions:
+            subscriptions.callback(self._queues.subscribe(self._queue_changed))
+            subscriptions.callback(self._groups.subscribe(self._group_changed))
+            ready.set()
             await self._loop.run(self._reconcile)
-        finally:
-            for unsubscribe in leave:
-                unsubscribe()
 
     def _queue_changed(self, change: WatchChange[kinds.Queue]) -> None:
         self._mutations.observe(change)

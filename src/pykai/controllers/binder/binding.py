@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from msgspec import json, to_builtins
@@ -83,32 +83,29 @@ class BindAttempt:
         return "/".join(self.key)
 
 
-class Step(Protocol):
+class Step:
     """A PreBind plugin. Steps run in order of priority, and a pod is bound after all of them have succeeded.
 
-    Every step is idempotent: it may run again after it succeeded, or after another process got half-way.
+    Every step is idempotent: it may run again after it succeeded, or after another process got half-way. By default it
+    leaves nothing behind, in the cluster or in memory.
     """
 
-    @property
-    def name(self) -> str:
-        """The name in configuration and messages."""
-        ...
+    name: str
+    """The name in configuration and messages."""
 
     async def prepare(self, attempt: BindAttempt) -> WaitingStep | None:
         """Prepare the bind; return a WaitingStep to wait for an event. Raise BindError, or ApiError to retry."""
-        ...
+        raise NotImplementedError
 
     async def undo(self, pod: Pod, request: BindRequest | None) -> None:
         """Remove what `prepare` may have left for an unbound pod; None: its request is unknown."""
-        ...
 
     async def orphans(self) -> Iterable[Key]:
         """Pods that hold what an earlier process prepared and that their own fields do not show; called at start."""
-        ...
+        return ()
 
     def forget(self, pod: Key) -> None:
         """Drop the state of a pod whose binding has ended, in success or failure."""
-        ...
 
 
 async def label_pod(api: Api, attempt: BindAttempt) -> None:

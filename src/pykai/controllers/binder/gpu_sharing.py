@@ -12,18 +12,17 @@ them and an unbound one has none: there is nothing to undo.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import floor
 
 import structlog
 
-from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep
+from pykai.controllers.binder.binding import BindAttempt, BindError, Step, WaitingStep
 from pykai.controllers.binder.device_index import labelled_groups
 from pykai.kube.api import Api, Deletion, Object, Patch
 from pykai.kube.errors import AlreadyExists, NotFound
-from pykai.kube.informer_store import Key
 from pykai.kube.resources import CONFIG_MAP
 from pykai.objects import names, nvfractions
 from pykai.objects.gpu_request import (
@@ -116,8 +115,11 @@ def device_names(attempt: BindAttempt, cdi: bool) -> str:
     return ",".join(f"{prefix}{device}" for device in attempt.devices)
 
 
-class GpuSharing:
-    """The step `gpusharing`; with `limits_memory` it also does the work of the plugin `hamicore`."""
+class GpuSharing(Step):
+    """The step `gpusharing`; with `limits_memory` it also does the work of the plugin `hamicore`.
+
+    There are no orphans: a pod with ConfigMaps carries the labels of its GPU groups.
+    """
 
     name = "gpusharing"
 
@@ -153,13 +155,6 @@ class GpuSharing:
                 found = await self._api.get(ref, Object)
                 if is_created_for(found, pod):
                     await self._api.delete(ref, Deletion(uid=found["metadata"]["uid"]))
-
-    async def orphans(self) -> Iterable[Key]:
-        """None: a pod with ConfigMaps carries the labels of its GPU groups."""
-        return ()
-
-    def forget(self, pod: Key) -> None:
-        """There is no state of a pod."""
 
     async def _write(self, pod: Pod, name: str, data: Mapping[str, str | None]) -> None:
         meta = pod.metadata
@@ -247,8 +242,8 @@ def _device_memory(node: Node, portion: str, what: str) -> str:
     return f"{mib}Mi"
 
 
-class NvFractions:
-    """Gives the bind of a share its annotations."""
+class NvFractions(Step):
+    """Gives the bind of a share its annotations; nothing is written before the bind."""
 
     name = "nvfractions"
 
@@ -262,13 +257,3 @@ class NvFractions:
             attempt.annotations.update(added)
             log.info("GPU share prepared", pod=attempt.title, gpus=list(attempt.devices), annotations=added)
         return None
-
-    async def undo(self, pod: Pod, request: BindRequest | None) -> None:
-        """Nothing is written before the bind."""
-
-    async def orphans(self) -> Iterable[Key]:
-        """None: nothing is written before the bind."""
-        return ()
-
-    def forget(self, pod: Key) -> None:
-        """There is no state of a pod."""

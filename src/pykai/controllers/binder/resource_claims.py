@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep, is_retryable
+from pykai.controllers.binder.binding import BindAttempt, BindError, Step, WaitingStep, is_retryable
 from pykai.kube.api import Api, Fields, Object, Patch, Ref, Selection
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.informer_store import Key
@@ -32,7 +32,7 @@ _NAME_LENGTH = 200
 log = structlog.get_logger("binder")
 
 
-class ResourceClaims:
+class ResourceClaims(Step):
     """The step `dynamicresources`; all its writes for one pod must finish within `limit_seconds`."""
 
     name = "dynamicresources"
@@ -80,9 +80,6 @@ class ResourceClaims:
         }
         self._orphaned = set(owners.values())
         return owners.keys()
-
-    def forget(self, pod: Key) -> None:
-        """There is no state of a pod."""
 
 
 def claim_names(pod: Pod) -> dict[str, str]:

@@ -16,7 +16,7 @@ import structlog
 from msgspec import convert
 
 from pykai.cache.claims import is_bound
-from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep
+from pykai.controllers.binder.binding import BindAttempt, BindError, Step, WaitingStep
 from pykai.kernels.selectors import meets, selects
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.informer import InformerFactory
@@ -24,7 +24,6 @@ from pykai.kube.informer_store import Key, WatchChange
 from pykai.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from pykai.objects.kinds import (
     ABSENT,
-    BindRequest,
     LabelSelector,
     Node,
     PersistentVolume,
@@ -142,8 +141,11 @@ def start_binding(
 log = structlog.get_logger("binder")
 
 
-class Volumes:
-    """The step `volumebinding`; `wake` enqueues a pod whose claims changed."""
+class Volumes(Step):
+    """The step `volumebinding`; `wake` enqueues a pod whose claims changed.
+
+    Nothing is undone: the node stays selected until the driver removes it, as with kube-scheduler.
+    """
 
     name = "volumebinding"
 
@@ -176,13 +178,6 @@ class Volumes:
         return WaitingStep(
             self.name, self._limit_seconds, f"timed out waiting for persistentvolumeclaim {waited} to be bound"
         )
-
-    async def undo(self, pod: Pod, request: BindRequest | None) -> None:
-        """Nothing: the node stays selected until the driver removes it, as with kube-scheduler."""
-
-    async def orphans(self) -> Iterable[Key]:
-        """None: nothing is undone."""
-        return ()
 
     def forget(self, pod: Key) -> None:
         """Stop waiting for the pod's claims."""
