@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pykai.kernels import reference
 from pykai.kernels.fairshare import QueueColumns, divide_level, fair_shares
 
 
@@ -48,6 +49,14 @@ def test_gpus_of_one_level(total: float, columns: dict[str, list[float]], expect
 @pytest.mark.parametrize(("k", "expected"), [(0.0, [5, 5]), (1.0, [3, 7]), (10.0, [0, 10])])
 def test_past_usage_counts_as_much_as_k_says(k: float, expected: list[float]) -> None:
     assert gpus(10, k, usage=[0.6, 0.2]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("use", "expected"), [([1.0, 1.0], [0, 0]), ([1.0, 0.5], [0, 10])])
+def test_who_used_far_more_than_its_part_gets_no_surplus(use: list[float], expected: list[float]) -> None:
+    """Half of the weight, and ten times the difference to the use: nothing is left, where all are so for nobody."""
+    twins = [reference.Claimant(0, -1, 1, 100, used, 0, 0, rank) for rank, used in enumerate(use)]
+    reference.divide(twins, 10, 10.0)
+    assert gpus(10, 10.0, usage=use) == [twin.fair for twin in twins] == expected
 
 
 def test_children_divide_the_share_of_their_parent() -> None:
