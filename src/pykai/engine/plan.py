@@ -19,7 +19,6 @@ from pykai.engine.reasons import (
     POD_ERRORS,
     QUEUE_MISSING,
     GangError,
-    Outcome,
     Token,
     about_pod,
     gang_text,
@@ -177,7 +176,7 @@ def _verdicts(cycle: Cycle, by_gang: Mapping[int, list[int]]) -> Iterator[Verdic
         errors = tried or _wrong_queue(cycle, gang)
         has_place = _has_place(cycle, gang)
         causes = errors or [_without_errors(cycle, has_place)]
-        first = causes[0] if len(causes) == 1 else _first(causes)
+        first = causes[0] if len(causes) == 1 else min(causes, key=lambda error: rank(error.token or error.reason))
         not_ready = "" if ready(cycle.trial, gang) else _not_ready_text(cycle, gang)
         actions = searches.with_allocate(gang, first) if not not_ready and (tried or not errors) else ()
         text = gang_text(errors) if errors else ""
@@ -192,7 +191,7 @@ def _verdicts(cycle: Cycle, by_gang: Mapping[int, list[int]]) -> Iterator[Verdic
         if first.capacity is None and not not_ready and gang not in strays:
             dominant = searches.dominant(gang, first)
         else:
-            dominant = _dominant(cycle, gang, (first, searches.of_reclaim.get(gang)), not_ready)
+            dominant = _dominant(cycle, gang, first, not_ready)
         yield Verdict(
             gang=_gang_key(cycle, gang),
             reasons=tuple([_reason(cycle, gang, error) for error in errors]),
@@ -266,22 +265,13 @@ def _without_errors(cycle: Cycle, has_place: bool) -> GangError:
     return _NOT_REACHED if cycle.policy.queue_depth.get("allocate") is not None else _UNKNOWN
 
 
-def _first(errors: list[GangError]) -> GangError:
-    """Return the error that dominates the others."""
-    if len(errors) == 1:
-        return errors[0]
-    return min(errors, key=lambda error: rank(error.token or error.reason))
-
-
-def _dominant(cycle: Cycle, gang: int, causes: tuple[GangError, Outcome | None], not_ready: str) -> Dominant | None:
-    """Return the reason of a gang with the first category; None: no reason but those of searches has one."""
-    first, reclaim = causes
+def _dominant(cycle: Cycle, gang: int, first: GangError, not_ready: str) -> Dominant | None:
+    """Return the dominant reason of a gang that is not ready, is over capacity or has stray pods: reasons before which
+    no result of a search comes."""
     token, message = first.token or first.reason, first.gist or first.message
     if first.capacity is not None:
         token, message = min([(token, message), *_pod_reasons(cycle, gang)], key=lambda reason: rank(reason[0]))
     strays = cycle.snapshot.gangs.stray_pods.get(gang)
-    if reclaim is not None and reclaim.dominates and rank(reclaim.token) < rank(token):
-        token, message = reclaim.token, reclaim.message
     if not_ready:
         other = (Token.GATED if _gated(cycle, gang) else Token.PODS_MISSING, not_ready)
         token, message = min(other, (token, message), key=lambda reason: rank(reason[0]))

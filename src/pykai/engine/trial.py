@@ -19,7 +19,7 @@ from pykai.engine.journal import Journal
 from pykai.engine.pod_states import EFFECTS, Effect, Transition, target_of
 from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.pods import PodClass
-from pykai.model.resources import GPU, Column, Rows, cells
+from pykai.model.resources import Column, Rows, cells
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_USED, IS_ALLOCATED, Status
 
@@ -394,9 +394,6 @@ class Trial:
         node, groups = place or (self.node[pod], self.gpu_groups.get(pod, ()))
         self.touched.append(node)
         amount = self.amounts.of_node(self.klass[pod], node)
-        if pod in self.snapshot.pods.reservation:
-            amount = amount.copy()
-            amount[GPU] = 0.0
         effect = _EFFECTS[status]
         for block, change in ((self.idle, effect.idle * sign), (self.releasing, effect.releasing * sign)):
             if change:

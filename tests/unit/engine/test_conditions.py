@@ -44,3 +44,24 @@ def test_a_queue_without_its_parent_is_said() -> None:
     (verdict,) = found.verdicts
     why = "Queue 'loose' cannot be used: parent queue 'nowhere' does not exist"
     assert [(reason.code, reason.message) for reason in verdict.reasons] == [("QueueDoesNotExist", why)]
+
+
+@pytest.mark.parametrize(
+    ("rack", "token", "message"),
+    [
+        ("r9", "NoMatchingNodes", "1 node(s) didn't match Pod's node affinity/selector"),
+        ("r1", "OverLimit", "bounded quota has reached the allowable limit of GPUs. Limit is 1 GPUs"),
+    ],
+)
+def test_a_gang_over_the_limit_of_its_queue_says_that_no_node_would_take_it(
+    rack: str, token: str, message: str
+) -> None:
+    """A higher limit would not help it: that no node matches comes first."""
+    bounded = builders.queue("bounded", gpu={"limit": 1})
+    wanting = pod("g-0", spec={"nodeSelector": {"rack": rack}}, gpus=2)
+    found = plan(node("n", gpus=2, labels={"rack": "r1"}), bounded, gang("g", queue="bounded"), wanting)
+    (verdict,) = found.verdicts
+    assert [reason.code for reason in verdict.reasons] == ["OverLimit"]
+    assert verdict.dominant is not None
+    assert verdict.dominant.token == token
+    assert message in verdict.dominant.message
