@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from dataclasses import replace as replace_in
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from pykai.engine.decide import decide
+from pykai.engine.plugin_api import NodeResourceState
 from pykai.engine.policy import Policy
 from pykai.model.plan import Plan
 from pykai.plugins.registry import BUILT_IN, make, make_all
@@ -97,6 +100,34 @@ def test_a_port_that_a_workload_takes_is_no_longer_theirs() -> None:
     low = background("low", "n", spec={"containers": [web]})
     found = plan(node("n"), *low, *workload("new", spec={"containers": [web]}))
     assert (evicted(found), promised(found)) == ({"low-0"}, {"new-0": "n"})
+
+
+@dataclass(frozen=True)
+class Seats:
+    """A node resource: one seat on each node, kept by whom it was last given."""
+
+    def open(self, _: Any) -> NodeResourceState:
+        return SeatsState()
+
+
+class SeatsState(NodeResourceState):
+    def __init__(self) -> None:
+        self.taken: dict[int, int] = {}
+
+    def reject(self, pod: int, node: int) -> str | None:
+        return None if self.taken.get(node, pod) == pod else "no seat"
+
+    def reserve(self, pod: int, node: int) -> None:
+        self.taken[node] = pod
+
+
+@pytest.mark.parametrize(("plugins", "gone"), [((), set()), ((Seats(),), {"low-0"})])
+def test_they_leave_where_a_workload_took_what_only_a_check_of_one_node_shows(
+    plugins: tuple[Seats, ...], gone: set[str]
+) -> None:
+    policy = replace_in(PACKING, plugins=(*PACKING.plugins, *plugins))
+    found = plan(node("n"), *background("low", "n", cpu="1"), *workload("new", cpu="1"), policy=policy)
+    assert evicted(found) == gone
 
 
 def test_by_another_selector() -> None:

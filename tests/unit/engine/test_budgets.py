@@ -89,3 +89,19 @@ def test_a_name_takes_its_own_budget_then_the_given_default_then_the_usual_one()
     assert [own.of_action(name) for name in ("reclaim", "preempt")] == [0.0, 7.0]
     assert [own.of_generator(name) for name in ("NodeLocalGreedy", "MultiNodeGang")] == [1.0, 120.0]
     assert SearchBudgets(generators={"default": 3.0}).of_generator("NodeLocalGreedy") == 3.0
+
+
+@pytest.mark.parametrize(
+    ("action", "pauses"),
+    [
+        ("reclaim", [2.0, 4.0, 5.0, 5.0]),
+        ("preempt", [10.0, 20.0, 35.0, 35.0]),
+        ("consolidation", [50.0, 50.0, 50.0, 50.0]),  # the first pause is longer than the longest
+    ],
+)
+def test_the_pause_after_failed_searches_doubles_up_to_the_longest(action: str, pauses: list[float]) -> None:
+    first = {"default": 10.0, "reclaim": 2.0, "consolidation": 50.0}
+    budgets = SearchBudgets(first_backoff=first, longest_backoff={"default": 35.0, "reclaim": 5.0})
+    assert [budgets.backoff(action, failures) for failures in (1, 2, 3, 4)] == pauses
+    assert budgets.backoff(action, 10**6) == pauses[-1]
+    assert SearchBudgets().backoff(action, 1) == 0.0

@@ -13,6 +13,7 @@ from pykai.config.scheduler import PluginChoice, SchedulerConfig, policy
 from pykai.engine.deadlines import RETRY_SECONDS
 from pykai.engine.decide import decide
 from pykai.model.params import SchedulerParams
+from pykai.model.plan import Plan, Timestamp
 from pykai.objects import kinds
 from pykai.plugins import registry
 from tests.properties.small_world import NOW as SEARCHED_AT
@@ -39,15 +40,20 @@ def running(name: str, gang: str, **metadata: Any) -> Any:
     return made(obj, kinds.Pod, **metadata)
 
 
-def deadline(*objects: Any, **arguments: str) -> float | None:
-    """Seconds from now to the deadline, or None."""
+def planned(*objects: Any, **arguments: str) -> Plan:
+    """The plan with these arguments of `minruntime`."""
     cache = ClusterCache(SchedulerParams())
     cache.load([made(rig.node("node-0", gpus=1), kinds.Node), made(rig.queue("test"), kinds.Queue), *objects])
     chosen = [PluginChoice("", name) for name in registry.BUILT_IN if name != "minruntime"]
     chosen.append(PluginChoice("", "minruntime", arguments))
     config = SchedulerConfig(plugins=tuple(chosen))
     chosen_policy = policy(config, registry.make, registry.BUILT_IN)
-    found = decide(cache.snapshot(NOW), chosen_policy, NOW).deadline
+    return decide(cache.snapshot(NOW), chosen_policy, NOW)
+
+
+def deadline(*objects: Any, **arguments: str) -> float | None:
+    """Seconds from now to the deadline, or None."""
+    found = planned(*objects, **arguments).deadline
     return None if found is None else found - NOW
 
 
@@ -93,3 +99,23 @@ def test_searches_that_met_the_end_of_their_time_go_on_soon(seconds: float, soon
     hurried = test_solver.policy(test_solver.GREEDY, actions={"default": seconds})
     plan = test_solver.searched(test_solver.full_house(4, ("8", "8", "8")), hurried, agrees=True)
     assert plan.deadline == (None if soon is None else SEARCHED_AT + soon)
+
+
+UNMARKED = [made(rig.group("a"), kinds.PodGroup), running("a", "a")]
+
+
+@pytest.mark.parametrize(
+    ("objects", "protection", "written"),
+    [
+        (UNMARKED, "1m", ["a"]),  # it runs, nobody knows since when
+        (UNMARKED, "0s", []),
+        (HOLDS, "1m", []),
+        (WAITING, "1m", ["b"]),  # it starts in this cycle
+        ([*UNMARKED, *WAITING], "1m", ["a"]),  # there is one device
+    ],
+)
+def test_a_start_is_written_where_a_protection_counts_from_it(
+    objects: list[Any], protection: str, written: list[str]
+) -> None:
+    found = planned(*objects, defaultPreemptMinRuntime=protection)
+    assert found.timestamps == tuple(Timestamp(("team", name), "last-start", NOW) for name in written)

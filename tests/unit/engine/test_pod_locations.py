@@ -57,3 +57,23 @@ def test_nodes_outside_every_domain_count_nothing() -> None:
     of.trial.place(of.snapshot.pods.names.index("p0"), 3)
     assert everybody.present.tolist() == [0, 2, 1]
     assert everybody.nodes_present.tolist() == [True, True, True, False]
+
+
+def test_counts_are_made_anew_after_more_moves_than_they_have_pods() -> None:
+    of = start()
+    rows = {name: row for row, name in enumerate(of.snapshot.pods.names)}
+    one = PodCounts(of.pod_locations, np.array([rows["p0"]]), DOMAINS, 3)
+    assert one.present.tolist() == [0, 0, 0]
+    for number, name in enumerate(("p0", "p1", "p2")):
+        of.trial.place(rows[name], number)
+    of.trial.suppose_evicted(rows["r2"])
+    assert (one.present.tolist(), one.leaving.tolist()) == ([0, 1, 0], [0, 0, 0])
+    of.trial.suppose_evicted(rows["p0"])
+    assert (one.present.tolist(), one.leaving.tolist()) == ([0, 0, 0], [0, 1, 0])
+
+
+def test_counts_of_no_pods_include_none() -> None:
+    nobody = PodCounts(start().pod_locations, np.zeros(0, dtype=np.int64), DOMAINS, 3)
+    assert nobody.includes([0, 5]).tolist() == [False, False]
+    everybody = PodCounts(start().pod_locations, np.array([1, 3]), DOMAINS, 3)
+    assert everybody.includes([0, 3, 5, 1]).tolist() == [False, True, False, True]

@@ -122,6 +122,39 @@ def test_queue_order(first: dict[str, object], second: dict[str, object]) -> Non
     assert not keys[1] < keys[0]
 
 
+#   0 department        4 department
+#   ├─ 1 ─ 3 team        └─ 5
+#   └─ 2
+TREE = book({}, {"parent": 0}, {"parent": 0}, {"parent": 1}, {}, {"parent": 4})
+
+
+@pytest.mark.parametrize(
+    ("queue", "other", "level"),
+    [
+        (1, 2, (1, 2)),
+        (3, 2, (1, 2)),
+        (3, 5, (0, 4)),
+        (0, 5, (0, 4)),
+        (3, 1, (3, 1)),  # a queue and one above it: they differ nowhere on the way down
+        (3, 3, (3, 3)),
+    ],
+)
+def test_queues_compete_where_their_branches_part(queue: int, other: int, level: tuple[int, int]) -> None:
+    assert TREE.level_with(queue, other) == level
+    assert TREE.level_with(other, queue) == level[::-1]
+
+
+@pytest.mark.parametrize("capacity", [0.0, -2.0])
+def test_no_capacity_is_no_share(capacity: float) -> None:
+    """Other schedulers may use more than there is: then GPUs, of which queues may have any number, count for nothing.
+
+    Where there are none the share is infinite, in units of a thousandth.
+    """
+    found = replace(book({"limit": (1000.0, 1000.0, -1.0)}), total=(1000.0, 1000.0, capacity))
+    key = queue_key(found, 0, (100.0, 0.0, 2.0), ZERO)
+    assert (key.share, key.penalty) == ((2000 if not capacity else 0.1) * BILLION, False)
+
+
 @pytest.mark.parametrize("priority_in_quota", [False, True])
 @pytest.mark.parametrize("used", [ZERO, (1.0, 1.0, 2.0), (700.0, 300.0, 4.0), (2000.0, 2000.0, 20.0)])
 @pytest.mark.parametrize("deserved", [FREE, (500.0, -1.0, 5.0), (3000.0, 3000.0, 30.0)])

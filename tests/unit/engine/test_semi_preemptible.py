@@ -108,6 +108,36 @@ def test_an_elastic_sub_group_shrinks_to_its_minimum_and_then_goes_whole(wanted:
     assert evicted(found) == {f"old-{name}" for name in gone}
 
 
+BRANCHES = [
+    {"name": "x", "minSubGroup": 1},
+    {"name": "y", "minSubGroup": 1},
+    *({"name": f"{branch}{number}", "parent": branch, "minMember": 1} for branch in "xy" for number in (1, 2)),
+]
+
+
+@pytest.mark.parametrize(
+    ("enough", "running", "order"),
+    [
+        (1, "x1a x2a y1a y2a", "y2a x2a y1a"),  # y shrinks to its minimum; then x, its core aside; y goes last
+        (2, "x1a x2a y1a y2a", "y2a x2a"),
+        (1, "x1a y1a y1b y2a", "y1b y2a y1a"),
+        (2, "x1a x1b y1a", "x1b"),  # y is core: nothing of it goes
+        (2, "x1a x1b x1c y1a", "x1c x1b"),
+        (2, "x1a y1a", ""),
+    ],
+)
+def test_branches_outside_the_core_shrink_to_their_minimum_before_they_go(
+    enough: int, running: str, order: str
+) -> None:
+    """Members with more than their minimum go first, the last of those first."""
+    group = semi(minMember=None, minSubGroup=enough, subGroups=BRANCHES)
+    pods = [pod(f"old-{name}", "n", gpus=1, part=name[:2]) for name in running.split()]
+    for wanted in range(1, len(pods) + 1):
+        found = plan(node("n", len(pods)), group, *pods, gang("new"), pod("new-0", gpus=wanted))
+        gone = {f"old-{name}" for name in order.split()[:wanted]}
+        assert evicted(found) == (gone if len(gone) == wanted else set())
+
+
 def test_a_sub_group_below_its_minimum_is_no_part_of_the_core() -> None:
     group = semi(minMember=None, minSubGroup=1, subGroups=PARTS)
     found = plan(node("n", 3), group, *parts(2, 1, 0), gang("new"), pod("new-0", gpus=1))
