@@ -21,6 +21,7 @@ import structlog
 from pykai.hollow import pod_status
 from pykai.hollow.hollow_node import HollowDevice, NodeLedger, RefusalError, node_requests
 from pykai.hollow.kubelet_settings import NEVER, ContainerLog, KubeletSettings, PodLog, Runtime, RuntimePod
+from pykai.hollow.visible_devices import visible_devices
 from pykai.kube.api import Api, Deletion, Object, Patch
 from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, Invalid, NotFound
@@ -38,8 +39,7 @@ _LONGEST_BACKOFF = 64
 class PodLifecycle:
     """A pod that this kubelet has admitted or rejected.
 
-    `simulated`: no runtime runs it, and all its containers share one log. `runs_program`: simulated, and one of our
-    programs runs in it.
+    `simulated`: no runtime runs it. `runs_program`: simulated, and one of our programs runs in its first container.
     """
 
     pod: Object
@@ -73,6 +73,8 @@ class PodLifecycles:
         self._ending: set[asyncio.Task[None]] = set()
         """Tasks of deleted pods that have not ended yet."""
         self._uids: dict[tuple[str, str], str] = {}
+        self._reserved: dict[str, HollowDevice] = {}
+        """The devices of reservation pods, by GPU group."""
         self._writing = asyncio.Semaphore(_WRITES_AT_ONCE)
 
     @property
@@ -119,6 +121,8 @@ class PodLifecycles:
             life.task.add_done_callback(self._ending.discard)
         _close_logs(life)
         self._release(life)
+        if (group := _reserved_group(life)) and self._reserved.get(group) is life.devices[0]:
+            del self._reserved[group]
         if self._uids.get((metadata["namespace"], metadata["name"])) == metadata["uid"]:
             del self._uids[metadata["namespace"], metadata["name"]]
 
@@ -132,7 +136,7 @@ class PodLifecycles:
     def _add(self, pod: Object) -> PodLifecycle:
         metadata = pod["metadata"]
         simulated = self._runtime is None or not self._runtime.takes(pod)
-        life = PodLifecycle(pod, simulated, _logs(pod, shared=simulated))
+        life = PodLifecycle(pod, simulated, _logs(pod))
         self._lives[metadata["uid"]] = life
         self._uids[metadata["namespace"], metadata["name"]] = metadata["uid"]
         return life
@@ -147,6 +151,7 @@ class PodLifecycles:
         had = (metadata.get("annotations") or {}).get(names.RESERVED_GPU_INDEX, "")
         try:
             life.devices = ledger.admit(metadata["uid"], node_requests(life.pod), had)
+            self._note_reservation(life)
             seconds = _run_seconds(life.pod, self._settings)
         except RefusalError as refusal:
             life.task = asyncio.create_task(self._patch(life, pod_status.refused(refusal.reason, str(refusal))))
@@ -154,6 +159,10 @@ class PodLifecycles:
             life.task = asyncio.create_task(self._patch(life, pod_status.refused("InvalidAnnotation", str(error))))
         else:
             life.task = asyncio.create_task(self._run(life, seconds) if life.simulated else self._run_in_runtime(life))
+
+    def _note_reservation(self, life: PodLifecycle) -> None:
+        if group := _reserved_group(life):
+            self._reserved[group] = life.devices[0]
 
     async def _run_in_runtime(self, life: PodLifecycle) -> None:
         assert self._runtime is not None
@@ -176,14 +185,15 @@ class PodLifecycles:
             code = await self._run_containers(life, since, seconds)
             if code is None:
                 return
-            life.log.current.close()
+            _close_logs(life)
             if policy == "Never" or (policy == "OnFailure" and code == 0):
                 await self._patch(life, pod_status.ended(life.pod, code, life.started, _now()))
                 return
             restarts, since = restarts + 1, None
             await self._patch(life, pod_status.waiting_to_restart(life.pod, code, _now(), restarts))
             await asyncio.sleep(self._settings.restart_seconds * min(2 ** (restarts - 1), _LONGEST_BACKOFF))
-            life.log.begin()
+            for log in life.logs.values():
+                log.begin()
 
     async def _run_containers(self, life: PodLifecycle, since: float, seconds: float | None) -> int | None:
         """Return the exit code after the containers have ended; None if they run until the pod is deleted."""
@@ -198,7 +208,9 @@ class PodLifecycles:
         except Exception:  # noqa: BLE001 - a program in a pod may fail in any way
             say(traceback.format_exc())
             return 1
-        say(_simulated_log(life))
+        for container, devices in visible_devices(life.pod, life.devices, self._reserved):
+            text = f"hollow node {life.pod['spec']['nodeName']}: no process runs here; container {container} would see"
+            life.logs[container].current.write(f"{text} {devices}")
         if seconds is None:
             life.endless = True
             return None
@@ -250,23 +262,18 @@ class PodLifecycles:
                 attempt += 1
 
 
-def _simulated_log(life: PodLifecycle) -> str:
-    """Return the log text of simulated containers: the devices that are visible to them."""
-    annotations, labels = (life.pod["metadata"].get(part) or {} for part in ("annotations", "labels"))
-    share = annotations.get(names.GPU_FRACTION) or annotations.get(names.GPU_MEMORY)
-    group = labels.get(names.GPU_GROUP_LABEL, "")
-    devices = ", ".join(f"GPU {device.index} ({device.uuid})" for device in life.devices) or "no GPU of its own"
-    shared = f"; a share of {share} of a GPU, device group {group or 'not known'}" if share else ""
-    return (
-        f"hollow node {life.pod['spec']['nodeName']}: no process runs here; the containers would see {devices}{shared}"
-    )
+def _reserved_group(life: PodLifecycle) -> str:
+    """Return the GPU group that a reservation pod holds a device for; empty for other pods."""
+    metadata = life.pod["metadata"]
+    if not life.devices or metadata["namespace"] != names.RESERVATION_NAMESPACE:
+        return ""
+    return str((metadata.get("labels") or {}).get(names.GPU_GROUP_LABEL, ""))
 
 
-def _logs(pod: Object, *, shared: bool) -> dict[str, ContainerLog]:
-    """Return a log for every container, or one shared by all of them."""
+def _logs(pod: Object) -> dict[str, ContainerLog]:
+    """Return a log for every container."""
     containers = (*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ()))
-    one = ContainerLog()
-    return {container["name"]: one if shared else ContainerLog() for container in containers}
+    return {container["name"]: ContainerLog() for container in containers}
 
 
 def _close_logs(life: PodLifecycle) -> None:

@@ -286,9 +286,9 @@ class HollowKubelets:
             finally:
                 await self._lives.close()
 
-    def log_of(self, namespace: str, pod: str, previous: bool = False) -> PodLog | None:
-        """The log of the pod's first container, or of its previous run; None if there is none."""
-        return self._lives.log_of(namespace, pod, previous=previous)
+    def log_of(self, namespace: str, pod: str, container: str = "", previous: bool = False) -> PodLog | None:
+        """The log of a container, by default the first, or of its previous run; None if there is none."""
+        return self._lives.log_of(namespace, pod, container, previous=previous)
 
     def nodes(self) -> list[str]:
         """The names of the hollow nodes."""

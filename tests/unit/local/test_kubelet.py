@@ -16,7 +16,7 @@ from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.memory.server import MemoryApi
 from pykai.kube.operations import bind
-from pykai.kube.resources import JOB, LEASE, NODE, POD
+from pykai.kube.resources import JOB, LEASE, NAMESPACE, NODE, POD
 from pykai.local.kubelet import FAKE_LABEL, HollowKubelets, is_ready, renewal_interval
 from tests.hollow_nodes import hollow_nodes
 from tests.timeouts import TIMEOUT_SECONDS
@@ -257,6 +257,26 @@ async def test_a_program_sees_the_devices_its_pod_was_given(api: MemoryApi) -> N
         log = kubelets.log_of("default", "gpu-reservation-1")
         assert log is not None
         assert [line.text for line in log.chosen(LogOptions())] == [f"device {uuid} on gpu"]
+
+
+async def test_the_log_of_a_pod_with_a_share_names_the_device_that_is_reserved_for_it(api: MemoryApi) -> None:
+    labels, annotations = {"runai-gpu-group": "g"}, {"gpu-fraction": "0.5"}
+    async with playing(api) as kubelets:
+        reserving = pod("gpu-reservation-1", gpus=1)
+        reserving["metadata"] |= {"namespace": "kai-resource-reservation", "labels": labels}
+        await api.create(NAMESPACE, {"metadata": {"name": "kai-resource-reservation"}})
+        await api.create(POD, reserving)
+        sharing = pod("p")
+        sharing["metadata"] |= {"labels": labels, "annotations": annotations}
+        sharing["spec"]["containers"].append({"name": "sidecar", "image": "x"})
+        await api.create(POD, sharing)
+        await await_phase(api, "p", "Running")
+        first, second = (kubelets.log_of("default", "p", each["name"]) for each in sharing["spec"]["containers"])
+        assert first is not None
+        assert second is not None
+        uuid = shape_devices(NODE_SHAPE)[0].uuid
+        assert first.chosen(LogOptions())[-1].text.endswith(f"would see GPU 0 ({uuid}), 0.5 of it")
+        assert second.chosen(LogOptions())[-1].text.endswith("container sidecar would see no GPU")
 
 
 async def test_kubelets_that_come_back_leave_pods_their_devices(api: MemoryApi) -> None:
