@@ -10,11 +10,21 @@ import click
 from msgspec import DecodeError, Struct, json
 
 from pykai.cli.component import Composition, Part, process_of, run_component
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, warn_ineffective
+from pykai.cli.flags import (
+    CLIENT,
+    ELECTION,
+    LOGS,
+    SERVERS,
+    WORKERS,
+    Flag,
+    reported_flag_errors,
+    takes,
+    warn_ineffective,
+)
 from pykai.config.fields import FieldError, converted
 from pykai.controllers.binder.bind_requests import BindRules
 from pykai.controllers.binder.binder import Binder, BinderSettings
-from pykai.controllers.binder.plugins import Plugin, read_plugins
+from pykai.controllers.binder.plugins import read_plugins
 from pykai.controllers.binder.reservations import ReservationTemplate
 from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
@@ -61,6 +71,11 @@ class _Resources(Struct, frozen=True, forbid_unknown_fields=True):
 
 def settings_of(flags: Mapping[str, Any]) -> BinderSettings:
     """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
+    base, longest = _seconds(flags, "rate-limiter-base-delay"), _seconds(flags, "rate-limiter-max-delay")
+    if base > longest:
+        raise click.BadParameter(f"is shorter than the base delay of {base:g}", param_hint="--rate-limiter-max-delay")
+    with reported_flag_errors("plugins", FieldError):
+        plugins = read_plugins(flags["plugins"])
     return BinderSettings(
         rules=BindRules(flags["scheduler_name"], _seconds(flags, "resource-reservation-allocation-timeout")),
         reservations=ReservationTemplate(
@@ -75,16 +90,9 @@ def settings_of(flags: Mapping[str, Any]) -> BinderSettings:
             fake_gpus=flags["fake_gpu_nodes"],
         ),
         scaling_namespace=flags["scale_adjust_namespace"],
-        plugins=_read_plugins(flags["plugins"]),
-        pace=_pace(flags),
+        plugins=plugins,
+        pace=Pace(flags["max_concurrent_reconciles"], base, longest),
     )
-
-
-def _pace(flags: Mapping[str, Any]) -> Pace:
-    base, longest = _seconds(flags, "rate-limiter-base-delay"), _seconds(flags, "rate-limiter-max-delay")
-    if base > longest:
-        raise click.BadParameter(f"is shorter than the base delay of {base:g}", param_hint="--rate-limiter-max-delay")
-    return Pace(flags["max_concurrent_reconciles"], base, longest)
 
 
 def _seconds(flags: Mapping[str, Any], flag: str) -> float:
@@ -97,13 +105,11 @@ def _seconds(flags: Mapping[str, Any], flag: str) -> float:
 def _resources(flags: Mapping[str, Any], flag: str) -> dict[str, Any]:
     """Requests and limits, validated here: otherwise the API server would reject every reservation pod."""
     resources = _object(flags, flag)
-    try:
+    with reported_flag_errors(flag, FieldError):
         checked = converted(resources, _Resources)
         for part, amounts in (("requests", checked.requests), ("limits", checked.limits)):
             for name, amount in (amounts or {}).items():
                 _check_amount(f"{part}.{name}", amount)
-    except FieldError as error:
-        raise click.BadParameter(str(error), param_hint=f"--{flag}") from error
     return resources
 
 
@@ -122,13 +128,6 @@ def _object(flags: Mapping[str, Any], flag: str) -> dict[str, Any]:
         return json.decode(text, type=dict[str, Any]) if text else {}
     except DecodeError as error:
         raise click.BadParameter(f"is not a JSON object: {error}", param_hint=f"--{flag}") from error
-
-
-def _read_plugins(text: str) -> Mapping[str, Plugin]:
-    try:
-        return read_plugins(text)
-    except FieldError as error:
-        raise click.BadParameter(str(error), param_hint="--plugins") from error
 
 
 def make(settings: BinderSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Binder:

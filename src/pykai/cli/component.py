@@ -122,27 +122,35 @@ def reported_errors() -> Iterator[None]:
 
 
 async def _run_until_signal(process: Process, compose: Compose) -> None:
+    stop = stop_event()
+
+    async def stopped() -> None:
+        await stop.wait()
+        log.info("stopping", component=process.name)
+
+    async with HttpApi(find_access(process.kubeconfig), process.client) as api:
+        lease = LEASE.ref(process.lease, process.namespace or own_namespace())
+        election = Election(api, lease, identity(), wall) if process.lease else None
+        await run_until(stopped(), run_composition(api, process, compose, election))
+
+
+def stop_event() -> asyncio.Event:
+    """An event that SIGINT and SIGTERM set, instead of ending the process."""
     stop = asyncio.Event()
     for number in _STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    access = find_access(process.kubeconfig)
-    async with HttpApi(access, process.client) as api:
-        work = asyncio.create_task(run_composition(api, process, compose, _election(api, process)))
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait([work, stopping], return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not work.done():
-            log.info("stopping", component=process.name)
-            work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
-        if not work.cancelled():
-            work.result()
+    return stop
 
 
-def _election(api: Api, process: Process) -> Election | None:
-    if not process.lease:
-        return None
-    return Election(api, LEASE.ref(process.lease, process.namespace or own_namespace()), identity(), wall)
+async def run_until(stopped: Coroutine[Any, Any, object], work: Coroutine[Any, Any, object]) -> None:
+    """Run until the first of both ends, and cancel the other; an error of `work` is raised."""
+    running, stopping = asyncio.create_task(work), asyncio.create_task(stopped)
+    await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+    for task in (stopping, running):
+        task.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    if not running.cancelled():
+        running.result()
 
 
 async def run_composition(

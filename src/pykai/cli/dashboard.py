@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import ssl
-from collections.abc import Awaitable
-from contextlib import AsyncExitStack
 from typing import Any
 
 import click
 
-from pykai.cli.overview import READING, board_of, following
+from pykai.cli.component import run_until, stop_event
+from pykai.cli.overview import board_of, live_board
 from pykai.cli.state import StateSource, cluster_options, reported_access_errors, source_of
-from pykai.dashboard.access import Gate, LoopbackGate, Reviews, Sessions, SignInGate
-from pykai.dashboard.board import Board, Title
-from pykai.dashboard.live import LiveBoard
+from pykai.dashboard.access import LoopbackGate, Reviews, Sessions, SignInGate
+from pykai.dashboard.board import Board
 from pykai.dashboard.server import Dashboard, serving
-from pykai.kube.auth import find_access
-from pykai.kube.client import HttpApi
 from pykai.kube.clock import steady
 from pykai.observe.http import address_of
 
@@ -70,47 +65,26 @@ def dashboard(
             asyncio.run(_serve_live(source, port))
 
 
-async def serve_by_hand(board: Board, port: int, beside: Awaitable[None] | None = None) -> None:
-    """Serve on loopback until a signal, or until `beside` ends."""
-    gate = LoopbackGate()
+async def serve_by_hand(board: Board, port: int) -> None:
+    """Serve on loopback until a signal."""
+    gate, stop = LoopbackGate(), stop_event()
     async with serving(Dashboard(board, gate), LOOPBACK, port) as bound_port:
         click.echo(f"http://{LOOPBACK}:{bound_port}/?token={gate.secret}")
-        await _run_until_signal(beside)
+        await run_until(stop.wait(), board.run())
 
 
 async def _serve_live(source: StateSource, port: int) -> None:
-    access = find_access(source.kubeconfig, source.context)
-    async with HttpApi(access, READING) as api:
-        board = LiveBoard(Title("live", access.server), api, await following(api, source.shard))
-        await serve_by_hand(board, port, board.run())
+    async with live_board(source) as (board, _):
+        await serve_by_hand(board, port)
 
 
 async def _serve_cluster(source: StateSource, address: str, tls: ssl.SSLContext | None) -> None:
     listen = address_of(address)
     if listen is None:
         raise click.BadParameter(f"{address!r} is not an address to listen on", param_hint="--in-cluster")
-    access = find_access(source.kubeconfig, source.context)
-    async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(HttpApi(access, READING))
-        board = LiveBoard(Title("live", access.server), api, await following(api, source.shard))
-        gate: Gate = SignInGate(Reviews(api, steady), Sessions(steady), tls is not None)
-        bound_port = await stack.enter_async_context(serving(Dashboard(board, gate), listen[0] or "", listen[1], tls))
-        click.echo(f"serving at port {bound_port}")
-        await _run_until_signal(board.run())
-
-
-async def _run_until_signal(beside: Awaitable[None] | None) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait())]
-    if beside is not None:
-        tasks.append(asyncio.ensure_future(beside))
-    done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in rest:
-        task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
-    for task in done:
-        error = task.exception()
-        if error is not None:
-            raise error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
+    stop = stop_event()
+    async with live_board(source) as (board, api):
+        gate = SignInGate(Reviews(api, steady), Sessions(steady), tls is not None)
+        async with serving(Dashboard(board, gate), listen[0] or "", listen[1], tls) as bound_port:
+            click.echo(f"serving at port {bound_port}")
+            await run_until(stop.wait(), board.run())

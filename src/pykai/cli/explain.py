@@ -12,10 +12,8 @@ from pykai.cli.flags import InputError
 from pykai.cli.state import output_option, print_as_data, read_state, source_of, state_options
 from pykai.explain import why
 from pykai.explain.remedies import expected_start, remedies
-from pykai.explain.source import Decided
 from pykai.explain.targets import TargetError, gangs_of
 from pykai.explain.why import Amounts, Explanation
-from pykai.model.plan import Key
 from pykai.observe.wording import many, reason_line, short_name
 
 ROWS = 10
@@ -35,7 +33,10 @@ def explain(target: str, namespace: str, with_remedies: bool, output: str, **opt
     with your own permissions.
     """
     state = read_state(source_of(options))
-    gangs = _gangs(state, target, namespace)
+    try:
+        gangs = gangs_of(state, target, namespace)
+    except TargetError as error:
+        raise InputError(str(error)) from error
     explained = []
     for number, gang in enumerate(gangs):
         workload = why.explain(state, gang)
@@ -47,13 +48,6 @@ def explain(target: str, namespace: str, with_remedies: bool, output: str, **opt
             click.echo("\n".join(_remedy_lines(workload)))
         explained.append(workload)
     print_as_data(explained[0] if len(explained) == 1 else explained, output)
-
-
-def _gangs(state: Decided, target: str, namespace: str) -> Sequence[Key]:
-    try:
-        return gangs_of(state, target, namespace)
-    except TargetError as error:
-        raise InputError(str(error)) from error
 
 
 def lines(workload: Explanation) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from typing import Any
 
@@ -12,7 +11,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from pykai.cli.component import reported_errors
+from pykai.cli.component import reported_errors, stop_event
 from pykai.cli.flags import Flag, port, takes
 from pykai.config.fields import FieldError
 from pykai.observe import logs
@@ -55,9 +54,7 @@ def simulator(cors: bool) -> web.Application:
 
 
 async def _serve(flags: dict[str, Any]) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_event()
     async with listening(simulator(flags["enable_cors"]), flags["port"], flags["host"]) as port:
         log.info("serving", address=f"http://{flags['host']}:{port}/simulate")
         await stop.wait()

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -174,6 +175,15 @@ def warn_ineffective(flags: Iterable[Flag], values: Mapping[str, Any]) -> None:
     for flag in flags:
         if flag.ineffective and values.get(flag.parameter) not in (None, flag.default):
             log.warning("flag has no effect", flag=f"--{flag.name}", why=flag.ineffective)
+
+
+@contextmanager
+def reported_flag_errors(flag: str, *errors: type[Exception]) -> Iterator[None]:
+    """Report these errors as a click.BadParameter that names the flag."""
+    try:
+        yield
+    except errors as error:
+        raise click.BadParameter(str(error), param_hint=f"--{flag}") from error
 
 
 def pairs(text: str, flag: str) -> dict[str, str]:

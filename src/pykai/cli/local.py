@@ -227,7 +227,10 @@ def up(**parameters: Any) -> None:
     with _reported_errors():
         options = options_of(parameters)
         options.shapes()
-        _check_not_running(options.name)
+        record = clusters.read_record(options.name)
+        if record is not None and record.state() in ("ready", "starting"):
+            stop = f"stop it with `kai local down --name {options.name}` or choose another --name"
+            raise ClusterError(f"cluster {options.name!r} is already running; {stop}")
         _binary()
         for name in options.chosen_operators():
             _operator_binary(name)
@@ -235,14 +238,6 @@ def up(**parameters: Any) -> None:
         _show_ready(_start_owner(options))
         log = clusters.directory_of(options.name) / clusters.OWNER_LOG
         click.echo(f"ready after {time.monotonic() - started:.1f} s; log: {log}", err=True)
-
-
-def _check_not_running(name: str) -> None:
-    record = clusters.read_record(name)
-    if record is not None and record.state() in ("ready", "starting"):
-        raise ClusterError(
-            f"cluster {name!r} is already running; stop it with `kai local down --name {name}` or choose another --name"
-        )
 
 
 def _start_owner(options: LocalOptions) -> clusters.ClusterRecord:
@@ -256,7 +251,12 @@ def _start_owner(options: LocalOptions) -> clusters.ClusterRecord:
             stderr=file,
             start_new_session=True,
         )
-    record = _await_owner(options.name, process.pid)
+    owner = identify(process.pid)
+    try:
+        record = clusters.await_phase(options.name, owner, UP_SECONDS) if owner else None
+    except KeyboardInterrupt:
+        clusters.down(options.name)
+        raise
     if record is None:
         log_tail = tail(log)
         clusters.down(options.name)
@@ -264,16 +264,6 @@ def _start_owner(options: LocalOptions) -> clusters.ClusterRecord:
     if record.phase == "failed":
         raise ClusterError(record.failure)
     return record
-
-
-def _await_owner(name: str, pid: int) -> clusters.ClusterRecord | None:
-    """The cluster's record once it is ready or failed; None on timeout."""
-    owner = identify(pid)
-    try:
-        return clusters.await_phase(name, owner, UP_SECONDS) if owner else None
-    except KeyboardInterrupt:
-        clusters.down(name)
-        raise
 
 
 def _show_ready(record: clusters.ClusterRecord) -> None:

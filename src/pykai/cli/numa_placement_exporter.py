@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from pykai.cli.component import Composition, Part, process_of, run_component
-from pykai.cli.flags import LOGS, Flag, client, takes, time_above, time_at_least, warn_ineffective
+from pykai.cli.flags import LOGS, Flag, client, reported_flag_errors, takes, time_above, time_at_least, warn_ineffective
 from pykai.controllers.numa_exporter import Exporter, ExporterSettings, TopologyError, kubelet, numa_of_cpus
 from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
@@ -37,10 +37,8 @@ def settings_of(flags: dict[str, Any]) -> ExporterSettings:
     if not node:
         raise click.UsageError("node name is required: set --node-name or the NODE_NAME environment variable")
     poll, drift = (units.parse_duration(flags[flag]) for flag in ("poll_interval", "drift_resync_interval"))
-    try:
+    with reported_flag_errors("sysfs-root", TopologyError, OSError):
         return ExporterSettings(node, numa_of_cpus(Path(flags["sysfs_root"])), poll, drift)
-    except (TopologyError, OSError) as error:
-        raise click.BadParameter(str(error), param_hint="--sysfs-root") from error
 
 
 def compose(

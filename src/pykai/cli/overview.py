@@ -7,8 +7,8 @@ data.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import click
@@ -30,7 +30,6 @@ from pykai.dashboard.board import Board, DecidedMoment, Title
 from pykai.dashboard.live import Following, LiveBoard
 from pykai.explain import tables
 from pykai.explain.live import DEFAULT_SHARD, UnreadableError, setting_of
-from pykai.explain.overview import QueueView
 from pykai.kube.api import Api
 from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi
@@ -58,11 +57,17 @@ def board_of(source: StateSource) -> Board:
         return asyncio.run(_read_cluster(source))
 
 
-async def _read_cluster(source: StateSource) -> Board:
-    """Read a live cluster once."""
+@asynccontextmanager
+async def live_board(source: StateSource) -> AsyncIterator[tuple[LiveBoard, Api]]:
+    """A board of a live cluster that follows the scheduler of the shard once it runs, and its API client."""
     access = find_access(source.kubeconfig, source.context)
     async with HttpApi(access, READING) as api:
-        board = LiveBoard(Title("live", access.server), api, await following(api, source.shard))
+        yield LiveBoard(Title("live", access.server), api, await following(api, source.shard)), api
+
+
+async def _read_cluster(source: StateSource) -> Board:
+    """Read a live cluster once."""
+    async with live_board(source) as (board, _):
         run = asyncio.create_task(board.run())
         first = asyncio.create_task(board.first())
         await asyncio.wait([run, first], timeout=FIRST_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -71,8 +76,8 @@ async def _read_cluster(source: StateSource) -> Board:
         await asyncio.gather(first, run, return_exceptions=True)
         if not first.cancelled() and first.done():
             return board
-        if run.done() and not run.cancelled() and (error := run.exception()) is not None:
-            raise error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
+        if run.done() and not run.cancelled():
+            run.result()
     raise click.ClickException("the cluster could not be read: " + ("; ".join(board.problems) or "no answer"))
 
 
@@ -113,12 +118,9 @@ def queues(output: str, rows: int, resource: str | None, **options: Any) -> None
     moment = _moment(options)
     views = moment.overview.queues
     if not print_as_data({"queues": views, "at": moment.at}, output):
-        show([tables.queue_table(views[:rows], unit_of(moment, resource)), *_hidden_rows(len(views) - rows, "queues")])
-
-
-def _hidden_rows(hidden: int, what: str) -> Iterable[str]:
-    if hidden > 0:
-        yield f"... {hidden} more {what}: --rows shows more"
+        hidden = len(views) - rows
+        more = [f"... {hidden} more queues: --rows shows more"] if hidden > 0 else []
+        show([tables.queue_table(views[:rows], unit_of(moment, resource)), *more])
 
 
 def unit_of(moment: DecidedMoment, resource: str | None = None) -> tables.Unit:
@@ -145,13 +147,10 @@ def queue(name: str, output: str, rows: int, **options: Any) -> None:
     parts = [tables.queue_table(below, unit_of(moment))]
     parts.append(tables.order_table(f"Order of service: {len(waiting)}", waiting, moment.at, rows))
     parts.append(tables.running_table(f"Running: {len(running)}", running, moment.at, rows))
-    show([*parts, *_reclaim_lines(views[name])])
-
-
-def _reclaim_lines(view: QueueView) -> Iterable[str]:
+    view, lines = views[name], list[str]()
     if view.leaf:
-        yield f"May reclaim from: {', '.join(view.may_reclaim_from) or 'no queue now'}"
-    yield f"May lose to: {', '.join(view.may_lose_to) or 'no queue now'}"
+        lines.append(f"May reclaim from: {', '.join(view.may_reclaim_from) or 'no queue now'}")
+    show([*parts, *lines, f"May lose to: {', '.join(view.may_lose_to) or 'no queue now'}"])
 
 
 @click.command()
@@ -228,12 +227,10 @@ async def _follow(source: StateSource, rows: int) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    access, out = find_access(source.kubeconfig, source.context), console()
-    async with HttpApi(access, READING) as api:
-        board = LiveBoard(Title("live", access.server), api, await following(api, source.shard))
+    async with live_board(source) as (board, _):
         run = asyncio.create_task(board.run())
-        revision = 0
-        with Live(Text(f"reading {access.server} ..."), console=out, screen=True, auto_refresh=False) as live:
+        revision, reading = 0, Text(f"reading {board.title.name} ...")
+        with Live(reading, console=console(), screen=True, auto_refresh=False) as live:
             while not run.done():
                 newer = asyncio.create_task(board.newer_than(revision))
                 await asyncio.wait([run, newer], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)

@@ -76,16 +76,6 @@ def _enforcement_error(text: str) -> str:
 
 def settings_of(flags: dict[str, Any]) -> QueueControllerSettings:
     """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
-    return QueueControllerSettings(
-        labels=_labels(flags),
-        metrics_namespace=flags["metrics_namespace"],
-        webhook=webhook_settings(flags, QUEUES) if flags["enable_webhook"] else None,
-        compare_quotas=flags["enable_quota_validation"],
-        enforcement=enforcement_of(flags["enforce_quota_violation"]) or "None",
-    )
-
-
-def _labels(flags: dict[str, Any]) -> QueueLabels:
     labels_flag, defaults_flag = "queue-label-to-metric-label", "queue-label-to-default-metric-value"
     labels = QueueLabels(
         pairs(flags["queue_label_to_metric_label"], labels_flag),
@@ -93,7 +83,13 @@ def _labels(flags: dict[str, Any]) -> QueueLabels:
     )
     if problem := metric_labels(labels.names, LABELS):
         raise click.BadParameter(problem, param_hint=f"--{labels_flag}")
-    return labels
+    return QueueControllerSettings(
+        labels=labels,
+        metrics_namespace=flags["metrics_namespace"],
+        webhook=webhook_settings(flags, QUEUES) if flags["enable_webhook"] else None,
+        compare_quotas=flags["enable_quota_validation"],
+        enforcement=enforcement_of(flags["enforce_quota_violation"]) or "None",
+    )
 
 
 def warn_unreadable_labels(labels: QueueLabels) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
 import click
 import structlog
 
-from pykai.cli.component import reported_errors, set_up_logs
+from pykai.cli.component import reported_errors, run_until, set_up_logs, stop_event
 from pykai.cli.flags import LOGS, Flag, takes, warn_ineffective
 from pykai.hollow.hollow_node import FakeNvml, HollowDevice
 from pykai.hollow.kubelet_settings import Log as PodLog
@@ -152,18 +151,9 @@ def on_hollow_nodes(connection: Callable[[], Api], app: str = names.RESERVATION_
 
 
 async def _hold_until_signal(kubeconfig: str, nvml: Nvml) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_event()
     async with HttpApi(find_access(kubeconfig)) as api:
-        holding = asyncio.create_task(hold(api, own_pod(os.environ), nvml, log.info))
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait([holding, stopping], return_when=asyncio.FIRST_COMPLETED)
-        holding.cancel()
-        stopping.cancel()
-        await asyncio.gather(holding, return_exceptions=True)
-        if not holding.cancelled():
-            holding.result()
+        await run_until(stop.wait(), hold(api, own_pod(os.environ), nvml, log.info))
     log.info("GPU reservation ended")
 
 

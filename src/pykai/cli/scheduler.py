@@ -23,6 +23,7 @@ from pykai.cli.flags import (
     at_least,
     metric_prefix,
     port,
+    reported_flag_errors,
     takes,
     warn_ineffective,
 )
@@ -52,11 +53,12 @@ from pykai.scheduler.scheduler import ALONE, Policies, Scheduler, SchedulerOptio
 from pykai.scheduler.writer_context import Colocated
 from pykai.verify.judge import verify
 
+CONFIG = "scheduler-conf"
 _NO_PROFILER = "profile the process with a sampling profiler from outside, such as py-spy"
 FLAGS = (
     Flag("scheduler-name", names.SCHEDULER_NAME, "Only schedule pods with this spec.schedulerName."),
     Flag("namespace", names.SYSTEM_NAMESPACE, "Namespace of the leader election lease."),
-    Flag("scheduler-conf", "", "File with actions and plugins; empty: the built-in ones."),
+    Flag(CONFIG, "", "File with actions and plugins; empty: the built-in ones."),
     Flag("schedule-period", "1s", "Maximum time from a relevant change to the next cycle."),
     Flag("partition-label-value", "", "Node pool to schedule; empty: objects without the node pool label."),
     Flag("nodepool-label-key", names.NODE_POOL_LABEL, "Label that names the node pool; empty: no node pools."),
@@ -171,44 +173,34 @@ def params_of(flags: dict[str, Any]) -> SchedulerParams:
 
 
 def _duration(flags: dict[str, Any], flag: str) -> float:
-    try:
+    with reported_flag_errors(flag, units.DurationError):
         return units.parse_duration(flags[flag.replace("-", "_")])
-    except units.DurationError as error:
-        raise click.BadParameter(str(error), param_hint=f"--{flag}") from error
 
 
 def config_of(path: str) -> SchedulerConfig:
     """Load the configuration file; the built-in configuration if the path is empty."""
-    try:
+    with reported_flag_errors(CONFIG, FieldError):
         return configuration.load(Path(path)) if path else SchedulerConfig()
-    except FieldError as error:
-        raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
 
 
 def policy_of(config: SchedulerConfig) -> Policy:
     """The policy of a configuration: its actions and plugins."""
-    try:
+    with reported_flag_errors(CONFIG, FieldError):
         return configuration.policy(config, registry.make, registry.BUILT_IN)
-    except FieldError as error:
-        raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
 
 
 def usage_config_of(config: SchedulerConfig) -> UsageConfig | None:
     """The configuration of the usage database; None if there is none."""
-    try:
+    with reported_flag_errors(CONFIG, FieldError):
         return read_usage_config(config.usage_db, wall()) if config.usage_db else None
-    except FieldError as error:
-        raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
 
 
 def check_config(config: SchedulerConfig) -> None:
     """Validate the configuration before anything starts, and log what in it has no effect."""
     policy_of(config)
     usage = usage_config_of(config)
-    try:
+    with reported_flag_errors(CONFIG, ValueError):
         source_of(usage) if usage else None
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
     for line in remarks(config, registry.make):
         log.warning("note on the configuration", note=line)
 

@@ -31,7 +31,7 @@ from pykai.scheduler.informers import SOURCES
 from pykai.scheduler.scheduler import unobserved
 from pykai.simulate import generate, manifests, traces, validation
 from pykai.simulate.cluster import BrokenError, Progress, Setting, Simulation
-from pykai.simulate.history import HistoryEvent, SimulationResult, document
+from pykai.simulate.history import SimulationResult, document
 from pykai.simulate.manifests import Manifest, ManifestError, Origin, is_read_from_a_cluster
 from pykai.simulate.timeline import clock
 from pykai.simulate.validation import Admitted, ManifestsError
@@ -228,7 +228,7 @@ def simulate(  # noqa: PLR0913 - what is done with the outcome
     for remark in (*remarks_of(options.config), *notes, *outcome.history.remarks):
         click.echo(f"note: {remark}", err=True)
     if events is not None:
-        _write_events(outcome.history.events, events)
+        events.writelines(f"{msgspec.json.encode(event).decode()}\n" for event in outcome.history.events)
     if report is not None:
         write_report(outcome, report)
     _print_result(outcome, options.seed, output, rows)
@@ -307,12 +307,6 @@ def _progress_display(until: float | None) -> Iterator[Progress]:
             bar.update(task, description=at, completed=done, total=total)
 
         yield show
-
-
-def _write_events(events: Sequence[HistoryEvent], file: Any) -> None:
-    encoder = msgspec.json.Encoder()
-    for event in events:
-        file.write(encoder.encode(event).decode() + "\n")
 
 
 def write_report(outcome: SimulationResult, folder: Path) -> None:

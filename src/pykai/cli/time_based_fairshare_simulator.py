@@ -45,14 +45,10 @@ def simulation(study: Study, source: str) -> Simulation:
     """The simulation of a study; `source`: its file, for messages."""
     unadmitted = objects(study, source)
     arrivals = [each.arrival(0) for each in validation.admit(generate.with_defaults(unadmitted))]
-    return Simulation(SimulatedProduct(_config(study), debounce=DEBOUNCE), arrivals, time_based.setting(study))
-
-
-def _config(study: Study) -> SchedulerConfig:
-    """The built-in plugins with the k-value and the usage window of the study."""
     arguments = {"proportion": {"kValue": str(study.k_value)}}
     choices = tuple(PluginChoice("", name, arguments.get(name, {})) for name in registry.BUILT_IN)
-    return SchedulerConfig(plugins=choices, usage_db=time_based.usage_document(study))
+    config = SchedulerConfig(plugins=choices, usage_db=time_based.usage_document(study))
+    return Simulation(SimulatedProduct(config, debounce=DEBOUNCE), arrivals, time_based.setting(study))
 
 
 @click.command("time-based-fairshare-simulator")
@@ -74,8 +70,9 @@ def time_based_fairshare_simulator(**flags: Any) -> None:
     _write_csv(figures, flags["output"])
     if flags["report"]:
         write_report(outcome, Path(flags["report"]))
-    for line in _averages(study, figures):
-        click.echo(line, err=True)
+    for queue in study.queues:
+        average = fmean(row.allocation for row in figures if row.queue == queue.name)
+        click.echo(f"{queue.name}: {average:.2f} GPUs on average over {study.cycles} cycles", err=True)
 
 
 def _read_text(file: str) -> str:
@@ -102,11 +99,3 @@ def _open_output(file: str) -> Iterator[TextIO]:
             yield target
     except OSError as error:
         raise click.BadParameter(f"{file} cannot be written: {error}", param_hint="-output") from error
-
-
-def _averages(study: Study, figures: Iterable[Figures]) -> Iterator[str]:
-    held: dict[str, list[float]] = {queue.name: [] for queue in study.queues}
-    for row in figures:
-        held[row.queue].append(row.allocation)
-    for queue, amounts in held.items():
-        yield f"{queue}: {fmean(amounts):.2f} GPUs on average over {study.cycles} cycles"

@@ -128,6 +128,10 @@ class Board:
         self._evictions: deque[EvictionView] = deque(maxlen=MOST_EVICTIONS)
         self._waiters: set[asyncio.Event] = set()
 
+    async def run(self) -> None:
+        """Keep the board up to date until cancelled; only a live one changes."""
+        await asyncio.Event().wait()
+
     @property
     def moments(self) -> Sequence[float]:
         """Return the selectable times, in seconds since the epoch."""

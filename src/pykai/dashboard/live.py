@@ -98,13 +98,15 @@ class LiveBoard(Board):
         self._since = 0
         """Events since the last moment: they change pages, too."""
 
-    async def run(self) -> NoReturn:
+    async def run(self) -> None:
         """Follow the cluster until cancelled; raise the error that ends an informer, such as rejected credentials."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._watches.run())
-            await self._wait_for_sync()
-            await self._decide_on_changes()
-        raise AssertionError("boards are followed until they are cancelled")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._watches.run())
+                await self._wait_for_sync()
+                await self._decide_on_changes()
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
     async def first(self) -> DecidedMoment:
         """Return the first moment; `run` must be running."""
