@@ -99,16 +99,16 @@ def _check_tree(sub_groups: Sequence[SubGroup]) -> None:
 
 def _has_cycle(parents: Mapping[str, str]) -> bool:
     """Whether the parents (empty: none) form a cycle; each name is visited once."""
-    settled: set[str] = {""}
+    checked: set[str] = {""}
     for start in parents:
         walked: set[str] = set()
         name = start
-        while name not in settled:
+        while name not in checked:
             if name in walked:
                 return True
             walked.add(name)
             name = parents[name]
-        settled |= walked
+        checked |= walked
     return False
 
 

@@ -185,8 +185,8 @@ def _pod_webhook(client: Object, pods: PodSelection, operations: list[str]) -> W
     webhook = _webhook(f"admission.{pods.system_namespace}.svc", client, _rule("/v1/pods", "Namespaced", operations))
     webhook, ours = _selecting(webhook, pods), _ours(pods)
     held = _ANNOTATIONS["object"]
-    asks = f"{_cel_list(_ASKING)}.exists(k, k in {held}) || {held}.exists(k, {_of_container()})"
-    reason = f"{_annotated('object')} && ({asks})"
+    requests = f"{_cel_list(_ASKING)}.exists(k, k in {held}) || {held}.exists(k, {_of_container()})"
+    reason = f"{_annotated('object')} && ({requests})"
     if "UPDATE" in operations:
         reason = f"{reason} || ({_odd_names()})"
     webhook["matchConditions"] = [ours, *_matters(*(() if pods.guards_devices else (reason,)), *_changed(operations))]

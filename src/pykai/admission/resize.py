@@ -90,9 +90,9 @@ def validate_resize(new: object, old: object, facts: QuotaFacts, settings: Resiz
 
 def _upsize(new: Fields, old: Fields) -> dict[_Measure, float]:
     """Return by how much the request exceeds what the pod is charged now, for each resource its spec changes."""
-    wanted, asked = (pod_requests(pod, actual=False) for pod in (new, old))
+    wanted, former = (pod_requests(pod, actual=False) for pod in (new, old))
     charged = pod_requests(old, actual=True)
-    changed = [measure for measure in _MEASURES if measure.amount(wanted) != measure.amount(asked)]
+    changed = [measure for measure in _MEASURES if measure.amount(wanted) != measure.amount(former)]
     more = {measure: measure.amount(wanted) - measure.amount(charged) for measure in changed}
     return {measure: delta for measure, delta in more.items() if delta > 0}
 

@@ -306,7 +306,6 @@ def _check_memory_limit(annotations: Mapping[str, str]) -> None:
 
 
 def _check_request(pod: Fields, annotations: Mapping[str, str], shares: Mapping[str, ContainerShare]) -> None:
-    asking = {container: share for container, share in shares.items() if share.asked is not None}
     if not shares_gpu(annotations) and GPU_FRACTION_DEVICES in annotations:
         raise GpuRequestError(
             "cannot request multiple fractional devices without specifying fraction details (portion or memory)"
@@ -325,8 +324,9 @@ def _check_request(pod: Fields, annotations: Mapping[str, str], shares: Mapping[
             )
     if shares_gpu(annotations) and has_whole_gpu_limit(pod):
         raise GpuRequestError("cannot have both GPU fraction request and whole GPU resource request/limit")
-    for share in asking.values():
-        _check_forms(pod, annotations, share)
+    for share in shares.values():
+        if share.request is not None or share.limit is not None:
+            _check_forms(pod, annotations, share)
 
 
 def _check_forms(pod: Fields, annotations: Mapping[str, str], share: ContainerShare) -> None:
@@ -347,9 +347,9 @@ def _check_forms(pod: Fields, annotations: Mapping[str, str], share: ContainerSh
     if memory is not None and share.request is not None:
         count = positive_count(memory)
         if count is None or share.request != Fraction(count * MEBIBYTE):
-            asked = next(text for name, text in annotations.items() if name.endswith(f".{MEMORY_REQUEST}"))
+            request = next(text for name, text in annotations.items() if name.endswith(f".{MEMORY_REQUEST}"))
             raise GpuRequestError(
-                f"NvFractions memory request ({asked}) does not match {GPU_MEMORY} annotation value ({memory} MiB)"
+                f"NvFractions memory request ({request}) does not match {GPU_MEMORY} annotation value ({memory} MiB)"
             )
 
 

@@ -168,13 +168,13 @@ def desired(pods: Sequence[Object], settings: ScalingSettings, now: float, last_
     if last is not None and now < last + COOL_DOWN:
         return Adjustment(outdated, (), last, last + COOL_DOWN - now, unmarked)
     shares = waiting_shares((pod for pod in pods if is_waiting(pod, settings.scheduler_name)), settings)
-    needed, asked = devices_needed(shares.values()), [devices_of(pod) for pod in living]
+    needed, requested = devices_needed(shares.values()), [devices_of(pod) for pod in living]
     taken = {pod["metadata"]["name"] for pod in scaling}  # a terminating one still occupies its name
     missing: list[Object] = []
     for key, share in shares.items():
-        unmet = needed > sum(asked) or share.devices > max(asked, default=0)
+        unmet = needed > sum(requested) or share.devices > max(requested, default=0)
         if unmet and scaling_pod_name(*key) not in taken:
-            asked.append(share.devices)
+            requested.append(share.devices)
             taken.add(scaling_pod_name(*key))
             missing.append(scaling_manifest(by_key[key], share.devices, settings.template))
     return Adjustment((), tuple(missing), last, None, unmarked)

@@ -187,14 +187,14 @@ def desired_status(group: Object, pods: Iterable[Object], cluster: RelatedObject
     """Return the status fields of the group that this controller owns; empty lists are absent."""
     active = [pod for pod in pods if is_active(pod)]
     parts = [_contribution(pod, cluster) for pod in active]
-    asked = sum_resources(chain.from_iterable(asked for asked, _ in parts))
+    requests = sum_resources(chain.from_iterable(requests for requests, _ in parts))
     held = sum_resources(chain.from_iterable(held for _, held in parts))
     fixed = {} if is_preemptible(group, cluster.priority_classes) else held
     if group["spec"].get("preemptibility") == SEMI_PREEMPTIBLE:
         core = set(((group.get("status") or {}).get("schedulingState") or {}).get("corePods") or ())
         of_core = (held for pod, (_, held) in zip(active, parts, strict=True) if pod["metadata"]["name"] in core)
         fixed = sum_resources(chain.from_iterable(of_core))
-    lists = {"requested": asked, "allocated": held, "allocatedNonPreemptible": fixed}
+    lists = {"requested": requests, "allocated": held, "allocatedNonPreemptible": fixed}
     return {"resourcesStatus": {name: resources for name, resources in lists.items() if resources}}
 
 

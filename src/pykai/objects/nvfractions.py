@@ -48,11 +48,6 @@ class ContainerShare:
     limit: Fraction | None = None
     mode: str | None = None
 
-    @property
-    def asked(self) -> Fraction | None:
-        """The charged amount: the request, else the limit."""
-        return self.limit if self.request is None else self.request
-
 
 def key(container: str, suffix: str) -> str:
     """The annotation key of a container."""

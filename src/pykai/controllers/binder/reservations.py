@@ -143,9 +143,11 @@ def described_container(reservation: Object) -> str:
     if waiting := state.get("waiting"):
         parts.append(f"is waiting: {waiting.get('message') or waiting.get('reason') or 'no reason given'}")
     if ended := state.get("terminated") or (status.get("lastState") or {}).get("terminated"):
-        said = (ended.get("message") or "").strip().rpartition("\n")[2]
+        message = (ended.get("message") or "").strip().rpartition("\n")[2]
         code = f"exit code {ended.get('exitCode', 0)}"
-        parts.append(f"ended with {code}" + (f": {said}" if said else f", {ended.get('reason') or 'no reason given'}"))
+        parts.append(
+            f"ended with {code}" + (f": {message}" if message else f", {ended.get('reason') or 'no reason given'}")
+        )
     return f"container {CONTAINER} {', '.join(parts)}" if parts else ""
 
 

@@ -23,7 +23,7 @@ READY: Final = "Ready"
 
 
 @dataclass(frozen=True)
-class Standing:
+class Findings:
     """The findings to report: lines about operands that are not deployed, not available or missing. No lines: ready.
 
     `database`: the result of probing an external Prometheus: None without one, empty if it answered, else the error.
@@ -37,21 +37,21 @@ class Standing:
     remarks: Sequence[str] = ()
 
 
-def of_standing(standing: Standing) -> list[tuple[str, bool, str, str]]:
-    """Return the conditions of a standing as (type, status, reason, message)."""
-    available, reason, message = _availability(standing)
-    completed = "\n".join(["Reconciliation completed successfully", *(f"note: {line}" for line in standing.remarks)])
+def of_findings(findings: Findings) -> list[tuple[str, bool, str, str]]:
+    """Return the conditions that report findings as (type, status, reason, message)."""
+    available, reason, message = _availability(findings)
+    completed = "\n".join(["Reconciliation completed successfully", *(f"note: {line}" for line in findings.remarks)])
     return [
         (RECONCILING, False, "reconciled", completed),
         (
             DEPLOYED,
-            not standing.not_deployed,
+            not findings.not_deployed,
             "deployed",
-            "\n".join(standing.not_deployed) or "Resources deployed",
+            "\n".join(findings.not_deployed) or "Resources deployed",
         ),
         (AVAILABLE, available, reason, message),
-        (FULFILLED, False, "dependencies_missing", "".join(f"\n{line}" for line in standing.missing))
-        if standing.missing
+        (FULFILLED, False, "dependencies_missing", "".join(f"\n{line}" for line in findings.missing))
+        if findings.missing
         else (FULFILLED, True, "dependencies_fulfilled", "Dependencies are fulfilled"),
         (READY, available, "ready", "System is ready")
         if available
@@ -59,13 +59,13 @@ def of_standing(standing: Standing) -> list[tuple[str, bool, str, str]]:
     ]
 
 
-def holds(item: Object, kind: str) -> bool:
+def is_true(item: Object, kind: str) -> bool:
     """Whether a condition of an object is true."""
     rows = (item.get("status") or {}).get("conditions") or ()
     return any(row["type"] == kind and row["status"] == "True" for row in rows)
 
 
-def underway() -> list[tuple[str, bool, str, str]]:
+def in_progress() -> list[tuple[str, bool, str, str]]:
     """Return the condition at the start of a generation."""
     return [(RECONCILING, True, "reconciling", "Reconciliation in progress")]
 
@@ -75,13 +75,13 @@ def ignored(why: str) -> list[tuple[str, bool, str, str]]:
     return [(kind, False, "ignored", why) for kind in (RECONCILING, DEPLOYED, AVAILABLE, READY)]
 
 
-def _availability(standing: Standing) -> tuple[bool, str, str]:
-    if standing.not_available:
-        return False, "available", "\n".join(standing.not_available)
-    if standing.database is None:
+def _availability(findings: Findings) -> tuple[bool, str, str]:
+    if findings.not_available:
+        return False, "available", "\n".join(findings.not_available)
+    if findings.database is None:
         return True, "available", "System available"
-    if standing.database:
-        return False, "prometheus_connection_failed", f"Failed to ping external Prometheus: {standing.database}"
+    if findings.database:
+        return False, "prometheus_connection_failed", f"Failed to ping external Prometheus: {findings.database}"
     return True, "prometheus_connected", "External Prometheus connectivity verified"
 
 

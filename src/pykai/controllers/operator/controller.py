@@ -19,7 +19,7 @@ import structlog
 from pykai.config.fields import FieldError
 from pykai.controllers.operator import conditions
 from pykai.controllers.operator.components import COMPONENTS, WebhookParts
-from pykai.controllers.operator.conditions import ObservedAt, Presence, Standing
+from pykai.controllers.operator.conditions import Findings, ObservedAt, Presence
 from pykai.controllers.operator.desired import Programs, Wanted, accepted, desired
 from pykai.controllers.operator.installation import Facts, Installation, OperatorEnvironment, SecretData, read_config
 from pykai.controllers.operator.observation import Observation, Ping, PrometheusProbe, ours
@@ -113,7 +113,7 @@ async def _unreachable(address: str, seconds: float) -> str:
 class OperatorSettings:
     """The operator's environment, the functions of the webhook package, and how to probe Prometheus and components.
 
-    `gather_seconds`: how long events are collected before a reconcile; `asked_seconds`: the shorter delay after a
+    `gather_seconds`: how long events are collected before a reconcile; `spec_change_seconds`: the shorter delay after a
     change of Config or a shard. `wall`: seconds since 1970.
     """
 
@@ -122,7 +122,7 @@ class OperatorSettings:
     ping: Ping = _unreachable
     programs: Programs = Programs()
     gather_seconds: float = 0.3
-    asked_seconds: float = 0.02
+    spec_change_seconds: float = 0.02
     wall: Callable[[], float] = time.time
     pace: Pace = field(default_factory=lambda: Pace(workers=1, first_seconds=1.0))
     meters: Meters = unmetered
@@ -138,7 +138,7 @@ class OperatorController:
         self._writer = ObjectWriter(api, self._seen, settings.parts, settings.environment.namespace)
         self._certificates = Certificates(self._writer, settings.parts)
         self._probe = PrometheusProbe(settings.ping, self._changed)
-        self._asked: Mapping[tuple[str, str], Any] = {}
+        self._spec_generations: Mapping[tuple[str, str], Any] = {}
         self._status_versions: dict[str, int] = {}
         """The resourceVersion that each Config and shard, by uid, has at least since our last write of its status."""
         self._loop: ReconcileLoop[str] = ReconcileLoop("operator", settings.pace, settings.meters("operator"))
@@ -158,11 +158,11 @@ class OperatorController:
             leave()
 
     def _changed(self) -> None:
-        asked = self._seen.asked()
-        if asked != self._asked:  # the user may have fixed what failed
-            self._asked = asked
+        generations = self._seen.spec_generations()
+        if generations != self._spec_generations:  # the user may have fixed what failed
+            self._spec_generations = generations
             self._loop.forget(_ALL)
-            self._loop.add_after(_ALL, self._settings.asked_seconds)
+            self._loop.add_after(_ALL, self._settings.spec_change_seconds)
         self._loop.add_after(_ALL, self._settings.gather_seconds)
         if self._seen.other_configs():
             self._loop.add_after(_OTHER_CONFIGS, self._settings.gather_seconds)
@@ -178,7 +178,7 @@ class OperatorController:
             return None
         found = self._seen.config()
         if found is None:
-            self._probe.aim(None)
+            self._probe.set_target(None)
             await self._writer.remove_all()
             return None
         if found["metadata"].get("deletionTimestamp"):
@@ -191,7 +191,7 @@ class OperatorController:
             made = desired(installation, specs, self._settings.parts, _owner(config))
             wanted = accepted(made, self._settings.programs)
         except FieldError as error:
-            await self._report(CONFIG, config, Standing([str(error)], [str(error)]))
+            await self._report(CONFIG, config, Findings([str(error)], [str(error)]))
             return None
         await self._report_reconciling(config)
         return await self._reconcile_objects(config, shards, wanted)
@@ -202,7 +202,7 @@ class OperatorController:
             here = self._settings.environment.namespace
             raise FieldError("spec.namespace", f"is {read.namespace!r}, but this operator works in {here!r}")
         certificates, provided = await self._certificates.of(read)
-        self._probe.aim(read.prometheus)
+        self._probe.set_target(read.prometheus)
         facts = Facts(
             fake_gpu_nodes=self._seen.fake_gpu_nodes(),
             cdi=self._seen.cdi(),
@@ -220,22 +220,22 @@ class OperatorController:
     async def _reconcile_objects(self, config: Object, shards: Mapping[str, Object], wanted: Wanted) -> float:
         failures = await self._writer.write(wanted)
         presence = Presence(self._writer.present(), failures)
-        standing = Standing(
+        findings = Findings(
             conditions.not_deployed(wanted.operands, presence),
             conditions.not_available(wanted.operands, presence),
             wanted.missing,
             self._probe.outcome,
         )
-        becomes_ready = not standing.not_available and not conditions.holds(config, conditions.READY)
+        becomes_ready = not findings.not_available and not conditions.is_true(config, conditions.READY)
         unreachable = await self._unreachable(config) if becomes_ready else []
-        await self._report(CONFIG, config, replace(standing, not_available=[*standing.not_available, *unreachable]))
+        await self._report(CONFIG, config, replace(findings, not_available=[*findings.not_available, *unreachable]))
         for name, shard in shards.items():
             if name in wanted.refused:
-                of_shard = Standing([wanted.refused[name]], [wanted.refused[name]])
+                of_shard = Findings([wanted.refused[name]], [wanted.refused[name]])
             else:
                 own, remarks = {SCHEDULER_TITLE: wanted.shards[name]}, wanted.remarks.get(name, ())
                 lines = conditions.not_deployed(own, presence), conditions.not_available(own, presence)
-                of_shard = Standing(*lines, remarks=remarks)
+                of_shard = Findings(*lines, remarks=remarks)
             await self._report(SHARD, await self._with_live_status(SHARD, shard), of_shard)
         if failures:
             raise RetryLater("; ".join(failures.values()))
@@ -269,10 +269,10 @@ class OperatorController:
         rows = (config.get("status") or {}).get("conditions") or ()
         known = {row["type"]: row.get("observedGeneration") for row in rows}
         if known.get(conditions.RECONCILING) != config["metadata"].get("generation"):
-            await self._write_conditions(CONFIG, config, conditions.underway())
+            await self._write_conditions(CONFIG, config, conditions.in_progress())
 
-    async def _report(self, resource: Resource, item: Object, standing: Standing) -> None:
-        await self._write_conditions(resource, item, conditions.of_standing(standing))
+    async def _report(self, resource: Resource, item: Object, findings: Findings) -> None:
+        await self._write_conditions(resource, item, conditions.of_findings(findings))
 
     async def _with_live_status(self, resource: Resource, watched: Object) -> Object:
         """Return a copy of a watched object with its current status: from the API server until the watch shows ours.

@@ -227,19 +227,19 @@ def lease(name: str, workload: DeploymentParts) -> list[Object]:
 
 def budget(workload: DeploymentParts) -> list[Object]:
     """Return a PodDisruptionBudget if there are several replicas and the Config requests one."""
-    asked = workload.service.pod_disruption_budget
-    if workload.replicas <= 1 or not asked.enabled:
+    wanted = workload.service.pod_disruption_budget
+    if workload.replicas <= 1 or not wanted.enabled:
         return []
-    spec = {"maxUnavailable": asked.max_unavailable, "selector": {"matchLabels": workload.pod_labels}}
+    spec = {"maxUnavailable": wanted.max_unavailable, "selector": {"matchLabels": workload.pod_labels}}
     return [_of("policy/v1", "PodDisruptionBudget", workload, spec)]
 
 
-def autoscaler(workload: DeploymentParts, asked: Autoscaler, installation: Installation) -> list[Object]:
+def autoscaler(workload: DeploymentParts, vpa: Autoscaler, installation: Installation) -> list[Object]:
     """Return a VerticalPodAutoscaler if the Config requests one and the kind is installed."""
-    if not asked.enabled or VPA_KIND not in installation.facts.installed:
+    if not vpa.enabled or VPA_KIND not in installation.facts.installed:
         return []
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": workload.name}
-    policies = {"updatePolicy": asked.update_policy, "resourcePolicy": asked.resource_policy}
+    policies = {"updatePolicy": vpa.update_policy, "resourcePolicy": vpa.resource_policy}
     spec = {"targetRef": target, **{key: value for key, value in policies.items() if value}}
     return [_of("autoscaling.k8s.io/v1", "VerticalPodAutoscaler", workload, spec)]
 

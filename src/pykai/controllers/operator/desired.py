@@ -114,9 +114,9 @@ _USUAL_RETENTION = 30 * 86400.0
 
 def missing_prometheus(installation: Installation) -> list[str]:
     """Return lines about missing kinds that the requested Prometheus needs."""
-    asked = installation.config.prometheus
-    kind = MONITOR_KIND if asked.external_prometheus_url else PROMETHEUS_KIND
-    if not asked.enabled or kind in installation.facts.installed:
+    prometheus = installation.config.prometheus
+    kind = MONITOR_KIND if prometheus.external_prometheus_url else PROMETHEUS_KIND
+    if not prometheus.enabled or kind in installation.facts.installed:
         return []
     return [f"{PROMETHEUS_TITLE} is missing prometheus operator"]
 
@@ -127,24 +127,24 @@ def prometheus_objects(installation: Installation) -> list[Object]:
     It is not deleted as soon as it is disabled, because it holds the past usage of all queues: it is annotated with a
     timestamp and deleted when its data would have expired anyway.
     """
-    asked = installation.config.prometheus
+    prometheus = installation.config.prometheus
     installed = installation.facts.installed
-    if not asked.enabled:
-        return _parting(installation)
+    if not prometheus.enabled:
+        return _retired_prometheus(installation)
     monitors: list[Object] = []
-    if asked.service_monitor.enabled and MONITOR_KIND in installed:
+    if prometheus.service_monitor.enabled and MONITOR_KIND in installed:
         port = installation.config.queue_controller.controller_service.metrics.name
         here, nearby = {"matchNames": [installation.config.namespace]}, {"matchNames": ["monitoring", "default"]}
         exporter = {"app.kubernetes.io/name": "kube-state-metrics"}
         monitors = [
-            _monitor(installation, "queue-controller", {"app": "queue-controller"}, here, port),
-            _monitor(installation, "kube-state-metrics", exporter, nearby, "http"),
+            _service_monitor(installation, "queue-controller", {"app": "queue-controller"}, here, port),
+            _service_monitor(installation, "kube-state-metrics", exporter, nearby, "http"),
         ]
-    if asked.external_prometheus_url:
+    if prometheus.external_prometheus_url:
         return monitors
     if PROMETHEUS_KIND not in installed:
         return []
-    return [*_served(installation), _database(installation), *monitors]
+    return [*_prometheus_access(installation), _prometheus(installation), *monitors]
 
 
 def retention_seconds(live: Object) -> float:
@@ -155,7 +155,7 @@ def retention_seconds(live: Object) -> float:
         return _USUAL_RETENTION
 
 
-def _parting(installation: Installation) -> list[Object]:
+def _retired_prometheus(installation: Installation) -> list[Object]:
     """Return the objects of a disabled Prometheus: it and its access until its data has expired, then none."""
     live = installation.facts.database
     if live is None:
@@ -165,57 +165,57 @@ def _parting(installation: Installation) -> list[Object]:
     if since is not None and installation.facts.now >= since + retention_seconds(live):
         return []
     mark = {DEPRECATED: rfc3339(installation.facts.now) if since is None else marked}
-    database = _database(installation)
+    database = _prometheus(installation)
     database["metadata"]["annotations"] = mark
-    return [*_served(installation), database]
+    return [*_prometheus_access(installation), database]
 
 
-def _served(installation: Installation) -> list[Object]:
+def _prometheus_access(installation: Installation) -> list[Object]:
     name = installation.config.prometheus.instance_name
     service = deployments.service(USAGE_SERVICE, {"prometheus": name}, [PortSpec(_PORT, _PORT, "web")])
     return [deployments.account(name, installation), service]
 
 
-def _database(installation: Installation) -> Object:
-    asked = installation.config.prometheus
-    mine = {"matchLabels": {asked.accounting_label_key: asked.accounting_label_value}}
+def _prometheus(installation: Installation) -> Object:
+    prometheus = installation.config.prometheus
+    mine = {"matchLabels": {prometheus.accounting_label_key: prometheus.accounting_label_value}}
     spec: Object = {
-        "serviceAccountName": asked.instance_name,
-        "podMetadata": {"labels": {"app": asked.instance_name}},
-        "retention": asked.retention_period,
-        "scrapeInterval": asked.sample_interval,
+        "serviceAccountName": prometheus.instance_name,
+        "podMetadata": {"labels": {"app": prometheus.instance_name}},
+        "retention": prometheus.retention_period,
+        "scrapeInterval": prometheus.sample_interval,
         "serviceMonitorSelector": mine,
         "serviceMonitorNamespaceSelector": {},
         "ruleSelector": mine,
         "ruleNamespaceSelector": {},
     }
-    if asked.enable_persistent_storage:
+    if prometheus.enable_persistent_storage:
         claim = {
             "accessModes": ["ReadWriteOnce"],
-            "storageClassName": asked.storage_class_name,
-            "resources": {"requests": {"storage": str(asked.storage_size)}},
+            "storageClassName": prometheus.storage_class_name,
+            "resources": {"requests": {"storage": str(prometheus.storage_size)}},
         }
         spec["storage"] = {"volumeClaimTemplate": {"spec": claim}}
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "Prometheus",
-        "metadata": {"name": asked.instance_name},
+        "metadata": {"name": prometheus.instance_name},
         "spec": spec,
     }
 
 
-def _monitor(installation: Installation, name: str, labels: dict[str, str], where: Object, port: str) -> Object:
-    asked = installation.config.prometheus
+def _service_monitor(installation: Installation, name: str, labels: dict[str, str], where: Object, port: str) -> Object:
+    prometheus = installation.config.prometheus
     how = {
         "port": port,
-        "interval": asked.service_monitor.interval,
-        "scrapeTimeout": asked.service_monitor.scrape_timeout,
-        "bearerTokenFile": asked.service_monitor.bearer_token_file,
+        "interval": prometheus.service_monitor.interval,
+        "scrapeTimeout": prometheus.service_monitor.scrape_timeout,
+        "bearerTokenFile": prometheus.service_monitor.bearer_token_file,
     }
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "ServiceMonitor",
-        "metadata": {"name": name, "labels": {asked.accounting_label_key: asked.accounting_label_value}},
+        "metadata": {"name": name, "labels": {prometheus.accounting_label_key: prometheus.accounting_label_value}},
         "spec": {"selector": {"matchLabels": labels}, "namespaceSelector": where, "endpoints": [how]},
     }
 
@@ -289,10 +289,10 @@ def _missing(installation: Installation) -> list[str]:
         lines = [*lines, f"Gpu Sharing is not ready. {installation.facts.fractions}"]
     if VPA_KIND in installation.facts.installed:
         return lines
-    asked = [row.title for row in COMPONENTS if row.enabled(config) and row.part(config).vpa.enabled]
+    titles = [row.title for row in COMPONENTS if row.enabled(config) and row.part(config).vpa.enabled]
     if config.scheduler.vpa.enabled:
-        asked.append(SCHEDULER_TITLE)
-    return lines + [f"{title} is missing vertical pod autoscaler" for title in asked]
+        titles.append(SCHEDULER_TITLE)
+    return lines + [f"{title} is missing vertical pod autoscaler" for title in titles]
 
 
 def _stamped(item: Object, namespace: str, owner: Object) -> Object:

@@ -102,9 +102,9 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":")) if isinstance(value, Mapping) else str(value)
 
 
-def _limits(asked: ClientLimits, usual: ClientLimits = USUAL_LIMITS) -> Given:
-    qps = usual.qps if asked.qps is None else asked.qps
-    return {"qps": qps, "burst": usual.burst if asked.burst is None else asked.burst}
+def _limits(own: ClientLimits, usual: ClientLimits = USUAL_LIMITS) -> Given:
+    qps = usual.qps if own.qps is None else own.qps
+    return {"qps": qps, "burst": usual.burst if own.burst is None else own.burst}
 
 
 def _shared(installation: Installation) -> Given:

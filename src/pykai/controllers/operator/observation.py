@@ -148,7 +148,7 @@ class Observation:
         """Return all shards by name, without deleted ones."""
         return {key[1]: shard for key, shard in self._shards.items() if not shard["metadata"].get("deletionTimestamp")}
 
-    def asked(self) -> dict[tuple[str, str], Any]:
+    def spec_generations(self) -> dict[tuple[str, str], Any]:
         """Return the generations of Config and shards, by uid and name: they change if and only if a spec does."""
         found = [item["metadata"] for watch in (self._configs, self._shards) for _, item in watch.items()]
         return {(meta["uid"], meta["name"]): meta.get("generation") for meta in found}
@@ -205,8 +205,8 @@ class Observation:
         return found
 
     def _all(self) -> list[SharedInformer[Object]]:
-        asked, cluster = (self._configs, self._shards), (self._fake_nodes, self._policies, self._definitions)
-        return [*self._own.values(), *asked, *cluster, self._pods, *self._fractioning]
+        specs, cluster = (self._configs, self._shards), (self._fake_nodes, self._policies, self._definitions)
+        return [*self._own.values(), *specs, *cluster, self._pods, *self._fractioning]
 
 
 def uses_cdi(policy: Object) -> bool:
@@ -230,8 +230,8 @@ def fractions_not_ready(item: Object) -> str:
         return f"{item['kind']} {_FRACTIONING_NAME}: Ready condition not found"
     if ready.get("status") == "True":
         return ""
-    said = [f"{name}={ready.get(field) or ''}" for name, field in _READY_FIELDS.items()]
-    return ", ".join(said)
+    shown = [f"{name}={ready.get(field) or ''}" for name, field in _READY_FIELDS.items()]
+    return ", ".join(shown)
 
 
 _READY_FIELDS = {"Ready": "status", "reason": "reason", "message": "message"}
@@ -254,11 +254,11 @@ def _matters(change: WatchChange[Object]) -> bool:
     if change.object["kind"] == LEASE.kind:
         return _election(change.object) != _election(change.old)
     if change.object["kind"] in (CONFIG.kind, SHARD.kind):
-        return _asked(change.object) != _asked(change.old)
+        return _spec_inputs(change.object) != _spec_inputs(change.old)
     return True
 
 
-def _asked(item: Object) -> tuple[Any, Any]:
+def _spec_inputs(item: Object) -> tuple[Any, Any]:
     return item.get("spec"), item["metadata"].get("deletionTimestamp")
 
 
@@ -275,21 +275,25 @@ class PrometheusProbe:
         self._ping = ping
         self._changed = changed
         self._target: tuple[str, HealthProbe] | None = None
-        self._aimed = asyncio.Event()
+        self._target_changed = asyncio.Event()
 
-    def aim(self, asked: PrometheusSpec | None) -> None:
+    def set_target(self, prometheus: PrometheusSpec | None) -> None:
         """Probe this Prometheus from now on; None, or one without an external address, stops probing."""
-        external = asked is not None and asked.enabled and asked.external_prometheus_url
-        target = (asked.external_prometheus_url, asked.external_prometheus_health_probe) if asked and external else None
+        external = prometheus is not None and prometheus.enabled and prometheus.external_prometheus_url
+        target = (
+            (prometheus.external_prometheus_url, prometheus.external_prometheus_health_probe)
+            if prometheus and external
+            else None
+        )
         if target != self._target:
             self._target, self.outcome = target, None
-            self._aimed.set()
+            self._target_changed.set()
 
     async def run(self) -> None:
         """Probe until cancelled."""
         while True:
             target = self._target
-            self._aimed.clear()
+            self._target_changed.clear()
             if target is not None:
                 outcome = await self._probe(*target)
                 if target == self._target and outcome != self.outcome:
@@ -297,7 +301,7 @@ class PrometheusProbe:
                     self._changed()
             with suppress(TimeoutError):
                 async with asyncio.timeout(target[1].interval if target else None):
-                    await self._aimed.wait()
+                    await self._target_changed.wait()
 
     async def _probe(self, url: str, how: HealthProbe) -> str:
         """Return the error after all attempts; empty if one succeeded."""

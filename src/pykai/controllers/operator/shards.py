@@ -164,17 +164,17 @@ def scheduler_config_text(shard: Shard, installation: Installation) -> str:
 
 def usage_database(spec: ShardSpec, installation: Installation) -> Object | None:
     """Return the database of past usage; a Prometheus without an address is ours, or the one that Config names."""
-    asked = spec.usage_db_config
-    if not asked or asked.get("clientType") != "prometheus":
-        return asked
-    if asked.get("connectionString") or asked.get("connectionStringEnvVar"):
-        return asked
+    given = spec.usage_db_config
+    if not given or given.get("clientType") != "prometheus":
+        return given
+    if given.get("connectionString") or given.get("connectionStringEnvVar"):
+        return given
     database = installation.config.prometheus
     if database.external_prometheus_url:
-        return {**asked, "connectionString": database.external_prometheus_url}
+        return {**given, "connectionString": database.external_prometheus_url}
     if database.enabled:
         address = f"http://usage-prometheus.{installation.config.namespace}.svc.cluster.local:9090"
-        return {**asked, "connectionString": address}
+        return {**given, "connectionString": address}
     raise FieldError(
         "spec.usageDBConfig.connectionString",
         "prometheus connection string not configured: either enable internal prometheus or configure external "
@@ -265,8 +265,8 @@ def _scheduler_flags(shard: Shard, installation: Installation) -> list[str]:
 
 
 def _metrics(workload: DeploymentParts, shard: Shard, installation: Installation) -> list[Object]:
-    asked = installation.config.scheduler.scheduler_service
-    port = PortSpec(asked.port, asked.target_port, METRICS)
+    service = installation.config.scheduler.scheduler_service
+    port = PortSpec(service.port, service.target_port, METRICS)
     elected = workload.replicas > 1
     made = deployments.service(workload.name, {} if elected else workload.pod_labels, [port])
     labels = {
@@ -274,10 +274,10 @@ def _metrics(workload: DeploymentParts, shard: Shard, installation: Installation
         names.APP_LABEL: workload.name,
     }  # as KAI's ServiceMonitors select; pods keep theirs
     made["metadata"] |= {"labels": labels, "annotations": {"prometheus.io/scrape": "true"}}
-    made["spec"] |= {"type": asked.type}
-    if asked.type == "ClusterIP":
+    made["spec"] |= {"type": service.type}
+    if service.type == "ClusterIP":
         made["spec"]["clusterIP"] = "None"
-    return [made, _leader(workload, shard, installation, asked.target_port)] if elected else [made]
+    return [made, _leader(workload, shard, installation, service.target_port)] if elected else [made]
 
 
 def _leader(workload: DeploymentParts, shard: Shard, installation: Installation, port: int) -> Object:

@@ -74,8 +74,8 @@ def must_be_made_anew(live: Object, wanted: Object) -> bool:
     path = _FOR_LIFE.get(wanted["kind"])
     if path is None:
         return False
-    asked = _at(wanted, path)
-    return asked is not None and asked != _at(live, path)
+    value = _at(wanted, path)
+    return value is not None and value != _at(live, path)
 
 
 def _at(item: Object, path: tuple[str, ...]) -> Any:

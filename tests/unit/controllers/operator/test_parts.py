@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from pykai.controllers.operator.conditions import (
+    Findings,
     ObservedAt,
     Presence,
-    Standing,
     merged,
     not_available,
     not_deployed,
-    of_standing,
+    of_findings,
 )
 from pykai.controllers.operator.installation import read_config
 from pykai.controllers.operator.observation import PrometheusProbe, fractions_not_ready, ours, uses_cdi
@@ -123,10 +123,10 @@ def test_whether_gpus_can_be_shared(conditions: list[Object] | None, reason: str
 
 # -------------------------------------------------------------------------------------------------------- conditions
 @pytest.mark.parametrize(
-    ("standing", "expected"),
+    ("findings", "expected"),
     [
         (
-            Standing(),
+            Findings(),
             {
                 "Reconciling": (False, "reconciled", "Reconciliation completed successfully"),
                 "Deployed": (True, "deployed", "Resources deployed"),
@@ -136,7 +136,7 @@ def test_whether_gpus_can_be_shared(conditions: list[Object] | None, reason: str
             },
         ),
         (
-            Standing(["A: not deployed"], ["A: x", "B: y"], ["P is missing Q"]),
+            Findings(["A: not deployed"], ["A: x", "B: y"], ["P is missing Q"]),
             {
                 "Deployed": (False, "deployed", "A: not deployed"),
                 "Available": (False, "available", "A: x\nB: y"),
@@ -145,7 +145,7 @@ def test_whether_gpus_can_be_shared(conditions: list[Object] | None, reason: str
             },
         ),
         (
-            Standing(database="refused"),
+            Findings(database="refused"),
             {
                 "Available": (
                     False,
@@ -156,13 +156,13 @@ def test_whether_gpus_can_be_shared(conditions: list[Object] | None, reason: str
             },
         ),
         (
-            Standing(database=""),
+            Findings(database=""),
             {"Available": (True, "prometheus_connected", "External Prometheus connectivity verified")},
         ),
     ],
 )
-def test_what_conditions_say(standing: Standing, expected: Object) -> None:
-    rows = {kind: tuple(rest) for kind, *rest in of_standing(standing)}
+def test_what_conditions_say(findings: Findings, expected: Object) -> None:
+    rows = {kind: tuple(rest) for kind, *rest in of_findings(findings)}
     assert {kind: rows[kind] for kind in expected} == expected
 
 
@@ -232,12 +232,12 @@ async def test_an_external_database_is_looked_after() -> None:
     settings = {"interval": 3600, "timeout": 3, "maxRetries": 1}
     spec = {"enabled": True, "externalPrometheusUrl": "http://p/", "externalPrometheusHealthProbe": settings}
     task = asyncio.create_task(probe.run())
-    probe.aim(read_config({"prometheus": spec}).prometheus)
+    probe.set_target(read_config({"prometheus": spec}).prometheus)
     await _until(lambda: probe.outcome == "down")
     assert asked == [("http://p/api/v1/status/config", 3)]
-    probe.aim(read_config({"prometheus": {**spec, "externalPrometheusUrl": "http://q"}}).prometheus)
+    probe.set_target(read_config({"prometheus": {**spec, "externalPrometheusUrl": "http://q"}}).prometheus)
     await _until(lambda: probe.outcome == "")
-    probe.aim(None)
+    probe.set_target(None)
     assert probe.outcome is None
     assert told_times == ["down", ""]
     task.cancel()
