@@ -66,8 +66,8 @@ class TTLCache(Generic[K, V]):
 class MutationCache:
     """Objects of one kind as the server returned our last write, by (namespace, name)."""
 
-    def __init__(self, clock: Callable[[], float] = steady) -> None:
-        self._written: TTLCache[Key, Object] = TTLCache(MUTATION_SECONDS, clock)
+    def __init__(self) -> None:
+        self._written: TTLCache[Key, Object] = TTLCache(MUTATION_SECONDS)
 
     def put(self, key: Key, written: Object) -> None:
         """Keep the result of a write."""

@@ -59,7 +59,7 @@ def shown(version: str, uid: str = "u", kind: EventType = EventType.MODIFIED) ->
 )
 @in_virtual_time
 async def test_a_write_counts_until_the_watch_shows_it(change: WatchChange[Any], forgotten: bool) -> None:
-    mutations = MutationCache(asyncio.get_running_loop().time)
+    mutations = MutationCache()
     mutations.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})
     mutations.observe(change)
     assert (mutations.get(("n", "g")) is None) is forgotten
@@ -67,7 +67,7 @@ async def test_a_write_counts_until_the_watch_shows_it(change: WatchChange[Any],
 
 @in_virtual_time
 async def test_a_write_that_is_never_shown_is_not_believed_for_ever() -> None:
-    mutations = MutationCache(asyncio.get_running_loop().time)
+    mutations = MutationCache()
     mutations.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})
     await asyncio.sleep(MUTATION_SECONDS + 1)
     assert mutations.get(("n", "g")) is None

@@ -87,7 +87,6 @@ def binder_plugins(config: Config, facts: Facts) -> dict[str, Object]:
 
 
 Given = Fields
-USUAL_LIMITS = ClientLimits(20, 100)
 RUNTIME_CLASS = "nvidia"
 
 
@@ -102,9 +101,8 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":")) if isinstance(value, Mapping) else str(value)
 
 
-def _limits(own: ClientLimits, usual: ClientLimits = USUAL_LIMITS) -> Given:
-    qps = usual.qps if own.qps is None else own.qps
-    return {"qps": qps, "burst": usual.burst if own.burst is None else own.burst}
+def _limits(own: ClientLimits) -> Given:
+    return {"qps": 20 if own.qps is None else own.qps, "burst": 100 if own.burst is None else own.burst}
 
 
 def _shared(installation: Installation) -> Given:

@@ -8,7 +8,7 @@ overwrite nor block concurrent writes of other clients.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import structlog
@@ -19,7 +19,6 @@ from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, GroupingS
 from pykai.controllers.ttl_cache import MUTATION_SECONDS, MutationCache, TTLCache
 from pykai.controllers.unstructured import merge_patch, to_unstructured, unstructured_pod
 from pykai.kube.api import Api, Object, Patch
-from pykai.kube.clock import steady
 from pykai.kube.codec import version_number
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.informer import SharedInformer
@@ -139,18 +138,12 @@ class SentPatch:
 class GroupWriter:
     """Writes PodGroups and the group annotation of their pods; assumes its writes until the watch shows them."""
 
-    def __init__(
-        self,
-        api: Api,
-        groups: SharedInformer[kinds.PodGroup],
-        settings: GroupingSettings,
-        clock: Callable[[], float] = steady,
-    ) -> None:
+    def __init__(self, api: Api, groups: SharedInformer[kinds.PodGroup], settings: GroupingSettings) -> None:
         self._api = api
         self._groups = groups
         self._settings = settings
-        self._mutations = MutationCache(clock)
-        self._sent: TTLCache[str, SentPatch] = TTLCache(MUTATION_SECONDS, clock)
+        self._mutations = MutationCache()
+        self._sent: TTLCache[str, SentPatch] = TTLCache(MUTATION_SECONDS)
 
     def observe(self, change: WatchChange[kinds.PodGroup]) -> None:
         """Handle a watch event of a group."""

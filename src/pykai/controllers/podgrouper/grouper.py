@@ -51,7 +51,7 @@ from pykai.controllers.podgrouper.scheduling_groups import SchedulingGroups
 from pykai.controllers.ttl_cache import MUTATION_SECONDS
 from pykai.controllers.unstructured import unstructured_pod
 from pykai.kube.api import EVERYTHING, Api, EventType, Object, Selection
-from pykai.kube.clock import wall
+from pykai.kube.clock import steady, wall
 from pykai.kube.errors import ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.informer import InformerFactory
@@ -222,7 +222,7 @@ class PodGrouper:
         pod = self._pod(key)
         if pod is None or not self._is_ours(pod) or not self._in_our_namespace(pod):
             return
-        lookup, began = ClusterLookup(self._informers, self._cache), self._cache.clock()
+        lookup, began = ClusterLookup(self._informers, self._cache), steady()
         try:
             spec = await self._spec_of(pod, lookup)
         except (GroupingError, ForbiddenError) as error:

@@ -74,9 +74,9 @@ class _Definition(Struct, frozen=True):
 class RestMapper:
     """Resolves kinds to resources; results are cached for a while."""
 
-    def __init__(self, api: Api, clock: Callable[[], float] = steady) -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
-        self._known: TTLCache[tuple[str, str], tuple[Resource | None]] = TTLCache(MAPPING_SECONDS, clock)
+        self._known: TTLCache[tuple[str, str], tuple[Resource | None]] = TTLCache(MAPPING_SECONDS)
 
     async def find(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource of a kind; None if it is not installed."""
@@ -156,11 +156,10 @@ class NotCachedError(Exception):
 class ObjectCache:
     """Objects that were read individually; entries expire after some seconds."""
 
-    def __init__(self, api: Api, clock: Callable[[], float] = steady) -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
-        self.clock = clock
-        self._mapper = RestMapper(api, clock)
-        self._entries: TTLCache[ObjectKey, CachedRead] = TTLCache(OBJECT_SECONDS, clock)
+        self._mapper = RestMapper(api)
+        self._entries: TTLCache[ObjectKey, CachedRead] = TTLCache(OBJECT_SECONDS)
         self._reading: dict[ObjectKey, asyncio.Task[None]] = {}
 
     def get(self, key: ObjectKey) -> CachedRead | None:
@@ -173,7 +172,7 @@ class ObjectCache:
             self._entries.drop(key)
 
     def older(self, keys: Iterable[ObjectKey], than: float) -> set[ObjectKey]:
-        """Return the keys whose read started before `than` (of `clock`), without the administrator's ConfigMap."""
+        """Return the keys whose read started before `than` (monotonic time), without the administrator's ConfigMap."""
         entries = {key: self._entries.get(key) for key in keys if key.kind != "ConfigMap"}
         return {key for key, entry in entries.items() if entry is None or entry.began < than}
 
@@ -191,7 +190,7 @@ class ObjectCache:
             reading.exception()  # mark the exception as retrieved: all waiters may have been cancelled
 
     async def _read(self, key: ObjectKey) -> None:
-        began, found = self.clock(), None
+        began, found = steady(), None
         try:
             resource = await self._mapper.find(key.api_version, key.kind)
             if resource is not None:

@@ -44,9 +44,8 @@ class JqEvaluator(Protocol):
 class JqSandbox:
     """A `JqEvaluator` with one worker process; calls block for at most `seconds`, and threads take turns."""
 
-    def __init__(self, seconds: float = SECONDS, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        self._memory_bytes = memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -77,7 +76,7 @@ class JqSandbox:
                 raise JqError(f"jq program {program!r} takes longer than {self._seconds:g} s") from None
             except OSError:
                 self._end()
-                limit = self._memory_bytes >> 20
+                limit = MEMORY_BYTES >> 20
                 raise JqError(f"jq program {program!r} crashed, or takes more than {limit} MiB of memory") from None
         if "error" in answer:
             raise JqError(f"jq program {program!r}: {answer['error']}")
@@ -85,7 +84,7 @@ class JqSandbox:
         return values
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-I", str(_WORKER), str(self._memory_bytes)]
+        command = [sys.executable, "-I", str(_WORKER), str(MEMORY_BYTES)]
         pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet, env={})
         _line(self._process, _START_SECONDS)
