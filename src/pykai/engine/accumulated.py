@@ -9,7 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-from pykai.engine.feasibility import FeasibilityBound, Leaving
+from pykai.engine.device_room import Leaving
+from pykai.engine.feasibility import FeasibilityBound
 from pykai.engine.gang import active_pods, intact
 from pykai.engine.reclaim_bound import VictimLosses
 from pykai.engine.victim_order import VictimOrder
@@ -111,16 +112,19 @@ class Accumulated:
     def _opened(self, goes: Mask) -> Mask:
         if not self.single:
             return goes
-        return goes & self._outlook.opening(Leaving(self._pods, self.nodes, goes, self.amounts[GPU]))
+        return goes & self._outlook.opening(self._leaving_if(goes))
+
+    def _leaving_if(self, goes: Mask) -> Leaving:
+        return Leaving(self._pods, self.nodes, goes, self.amounts[GPU])
 
     @cached_property
     def _most_gains(self) -> tuple[Column, Column]:
-        return self.room.gains(self.nodes, self.amounts)
+        return self.room.gains(self._leaving_if(np.ones(len(self._pods), dtype=bool)), self.amounts)
 
     @cached_property
     def _gains(self) -> tuple[Column, Column]:
         useful = self._judged[1] | (self._movable & self._judged[0])
-        return self.room.gains(self.nodes, np.where(useful, self.amounts, 0.0)) if self.single else self._most_gains
+        return self.room.gains(self._leaving_if(useful), self.amounts) if self.single else self._most_gains
 
     @property
     def total(self) -> Column:

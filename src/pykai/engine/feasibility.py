@@ -9,50 +9,89 @@ victims.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import floor
 
 import numpy as np
 
-from pykai.engine.packing import MOST_KINDS, Freed, Repacking, freed_by
+from pykai.engine.device_room import DeviceNeed, FreeDevices, Leaving
+from pykai.engine.node_room import cumulated
+from pykai.engine.packing import MOST_KINDS, Repacking, freed_by
 from pykai.engine.plugin_api import Companions
 from pykai.engine.pod_locations import PodCounts
 from pykai.engine.victims import Batch, VictimPool
-from pykai.model.resources import CPU, GPU, MEMORY, QUEUE_RESOURCES, Column, Mask, Rows
+from pykai.model.resources import CPU, GPU, MEMORY, PODS, QUEUE_RESOURCES, Column, Mask, Rows
 
 _SLACK = 1e-9
 
 
 class FeasibilityBound:
-    """The bound for some pods, with `freed` already taken into account. `domains`: by node, where all of the pods must
-    share a domain; -1 is none."""
+    """The bound for some pods once others are `gone`. `domains`: by node, where all of the pods must share a domain; -1
+    is none."""
 
-    def __init__(self, pool: VictimPool, pods: Sequence[int], freed: Freed, domains: Rows | None = None) -> None:
+    def __init__(
+        self, pool: VictimPool, pods: Sequence[int], gone: Sequence[int] = (), domains: Rows | None = None
+    ) -> None:
         self.cycle = cycle = pool.cycle
         self._pool = pool
         self._pods = pods
-        self._freed = freed
+        self._gone = gone
         trial, room = cycle.trial, pool.room
         self.free = room.refreshed()
         self._fitting = room.of({trial.klass[pod]: trial.of_class(pod) for pod in pods}, cycle.node_facts)
         self.reach = pool.reach(self._fitting.allowed)
         self.domains = room.one_domain if domains is None else domains
         self._domain_count = int(self.domains.max(initial=0)) + 1 if domains is not None else 1
-        self.counts = self._fitting.counts
-        if freed:
-            self.free, self.counts = self.free.copy(), self.counts.copy()
-            nodes = np.fromiter(freed, dtype=np.int64, count=len(freed))
-            self.free[:, nodes] += np.array([*freed.values()]).T
-            self.counts[nodes] = self._fitting.fit(self.free, nodes)
+        self._by_amounts = self._fitting.counts
+        """By node: how many of the pods fit, by amounts alone."""
+        self._freed = freed_by(trial, gone)
+        if gone:
+            self.free, self._by_amounts = self.free.copy(), self._by_amounts.copy()
+            nodes = np.fromiter(self._freed, dtype=np.int64, count=len(self._freed))
+            self.free[:, nodes] += np.array([*self._freed.values()]).T
+            self._by_amounts[nodes] = self._fitting.fit(self.free, nodes)
         self.open = self._fitting.allowed
         """Nodes that may take some of the pods."""
         if domains is not None:
             self.open = self.open & (domains >= 0)
-            self.counts = np.where(domains >= 0, self.counts, 0.0)
-        self._missing_in = len(pods) - self._by_domain(self.counts)
-        self.missing: Column = self._missing_in[self.domains]
+
+    @cached_property
+    def counts(self) -> Column:
+        """By node: how many of the pods fit at most."""
+        counts = self._by_amounts
+        if self._device_need is not None:
+            counts = np.minimum(counts, self._devices.places(self._device_need))
+        return counts if self.open is self._fitting.allowed else np.where(self.domains >= 0, counts, 0.0)
+
+    @cached_property
+    def _missing_in(self) -> Column:
+        """[domain]: how many pods more must fit; last for nodes without a domain."""
+        return len(self._pods) - self._by_domain(self.counts)
+
+    @cached_property
+    def missing(self) -> Column:
         """By node: how many pods more must fit into its domain."""
+        return np.asarray(self._missing_in[self.domains])
+
+    @cached_property
+    def _devices(self) -> FreeDevices:
+        """The free devices as they are, without those who are gone."""
+        return self._repacking.free_devices(self._gone)
+
+    @cached_property
+    def _device_needs(self) -> list[DeviceNeed]:
+        """What the pods want of devices, where amounts alone do not say whether they get it."""
+        trial = self.cycle.trial
+        classes = [trial.of_class(pod) for pod in self._pods]
+        if not trial.shares and not any(c.shared for c in classes):
+            return []
+        return DeviceNeed.of(trial, self.cycle.node_facts, classes)
+
+    @cached_property
+    def _device_need(self) -> DeviceNeed | None:
+        """What all of the pods want of devices; None where they differ, or amounts say it all."""
+        needs = self._device_needs
+        return needs[0] if needs and needs[0].pods == len(self._pods) else None
 
     @cached_property
     def _short(self) -> Column:
@@ -81,7 +120,7 @@ class FeasibilityBound:
         fit = np.clip(len(self._pods) - self._missing_in, 0.0, len(self._pods))
         return list(dict.fromkeys(zip(fit[:-1].astype(int).tolist(), most[:-1].astype(int).tolist(), strict=True)))
 
-    @property
+    @cached_property
     def in_need(self) -> bool:
         """Whether the pods need more of some resource than is free within reach: then moves alone make no room."""
         return bool((self._short > _SLACK).any())
@@ -122,12 +161,14 @@ class FeasibilityBound:
         return Repacking(self._pool, self._pods, self._fitting, self.reach)
 
     def enough_devices(self, gone: Sequence[int]) -> bool:
-        """Whether enough whole devices are free without some pods; True where a wanted pod needs no whole one."""
-        trial, size = self.cycle.trial, float(self._fitting.need[GPU])
-        if size < 1 or not trial.shares or any(trial.of_class(pod).shared for pod in self._pods):
+        """Whether devices enough of one domain are free without some pods, for those that share devices and for those
+        that want whole ones; each is counted as if the others wanted nothing."""
+        if not self._device_needs:
             return True
-        fitting = np.floor(self._repacking.free_devices(gone)[0] / size + _SLACK)
-        return bool((self._by_domain(np.where(self.open, fitting, 0.0))[:-1] >= len(self._pods)).any())
+        free, enough = self._repacking.free_devices(gone), np.ones(self._domain_count, dtype=bool)
+        for need in self._device_needs:
+            enough &= self._by_domain(np.where(self.open, free.places(need), 0.0))[:-1] >= need.pods
+        return bool(enough.any())
 
     def movable(self, pods: Rows, amounts: Column) -> Mask:
         """Which pods, by what they free [resource, pod], could find another place among what is free within reach."""
@@ -155,19 +196,25 @@ class FeasibilityBound:
         gained = np.bincount(self.domains[nodes], weights=after - self.counts[nodes], minlength=self._domain_count)
         return bool((gained >= self._missing_in[:-1]).any())
 
-    def gains(self, nodes: Rows, amounts: Column) -> tuple[Column, Column]:
-        """For pods that go one after the other, on `nodes`, freeing `amounts` [resource, pod]: how many more of the
-        wanted pods fit into its domain after each, and how many more on its own node."""
+    def gains(self, leaving: Leaving, amounts: Column) -> tuple[Column, Column]:
+        """For pods that go one after the other, of which each frees `amounts` [resource, pod] if it goes: how many more
+        of the wanted pods fit into its domain after each, and how many more on its own node."""
+        nodes = leaving.nodes
         if not len(nodes):
             return np.zeros(0), np.zeros(0)
         order = np.argsort(nodes, kind="stable")
-        sorted_nodes, freed = nodes[order], amounts.take(order, axis=1)
+        freed = np.where(leaving.goes, amounts, 0.0)
+        if self.cycle.trial.shares:
+            freed[PODS] += self._pool.room.devices.shared_by[leaving.pods] * leaving.goes
+        sorted_nodes, freed = nodes[order], freed.take(order, axis=1)
         first = np.ones(len(order), dtype=bool)
         np.not_equal(sorted_nodes[1:], sorted_nodes[:-1], out=first[1:])
         running = np.cumsum(freed, axis=1)
         starts = np.flatnonzero(first)
         before = (running - freed).take(starts[np.cumsum(first) - 1], axis=1)
         after = self._fitting.fit(self.free, sorted_nodes, running - before)
+        if self._device_need is not None:
+            after = np.minimum(after, self._devices.places_after(self._device_need, leaving)[order])
         own = after - self.counts[sorted_nodes]
         if self._domain_count > 1:
             own[self.domains[sorted_nodes] < 0] = 0.0
@@ -207,33 +254,11 @@ def next_size(known: tuple[int, int, int], size: int) -> int:
     return min(size * 2, total) if possible == total else (solved + possible + 1) // 2
 
 
-def cumulated(groups: Rows, values: Column) -> Column:
-    """For values one after the other: the sum of those of the same group so far."""
-    order = np.argsort(groups, kind="stable")
-    running = np.cumsum(values[order])
-    first = np.flatnonzero(np.diff(groups[order], prepend=-2))
-    sizes = np.diff(np.append(first, len(groups)))
-    found = np.empty(len(groups))
-    found[order] = running - np.repeat((running - values[order])[first], sizes)
-    return found
-
-
-@dataclass(frozen=True)
-class Leaving:
-    """Pods that go one after the other: where they are, whether each can go, and how many GPUs it frees."""
-
-    pods: Rows
-    nodes: Rows
-    goes: Mask
-    gpus: Column
-
-
 class SinglePodFit:
     """One pod that waits, and the cluster as it is now."""
 
     def __init__(self, pool: VictimPool, pod: int) -> None:
         self.cycle = pool.cycle
-        self._shares = pool.room.devices
         self.pod = pod
         self._class = pool.cycle.trial.of_class(pod)
 
@@ -284,9 +309,8 @@ class SinglePodFit:
         return np.asarray(np.logical_and.reduce([self.cycle.node_facts.allowed(self._class), *near]))
 
     def opening(self, leaving: Leaving) -> Mask:
-        """For pods that go one after the other, node by node: after which of them the own node has devices for the pod,
-        those near to which it must be and none that keeps it from there, or one less does from a node that would take
-        it."""
+        """For pods that go one after the other, node by node: after which of them the own node has those near to which
+        the pod must be and none that keeps it from there, or one less does from a node that would take it."""
         pods, nodes = leaving.pods, leaving.nodes
         found = np.ones(len(pods), dtype=bool)
         helps = np.zeros(len(pods), dtype=bool)
@@ -299,29 +323,7 @@ class SinglePodFit:
             moves = companions.includes(pods) & leaving.goes
             found &= near[nodes] | (cumulated(nodes, moves.astype(np.float64)) > 0)
             helps |= moves
-        return np.asarray((found & self._devices_open(leaving)) | helps)
-
-    def _devices_open(self, leaving: Leaving) -> Mask:
-        """After which pods the own node has devices; always where the pod wants shares of several devices, or none, or
-        has a place already and waits for something else."""
-        trial, c, nodes = self.cycle.trial, self._class, leaving.nodes
-        need = 1.0 if c.shared else float(self.cycle.node_facts.least(c)[GPU])
-        if c.devices > 1 or need < 1 or not trial.shares or self._fits_now:
-            return np.ones(len(nodes), dtype=bool)
-        devices, memory = self._shares.of(leaving.pods, nodes)
-        shared = devices >= 0
-        left = np.where(shared, self._shares.held()[devices], 0.0)
-        left -= cumulated(devices, np.where(leaving.goes, memory, 0.0))
-        whole = np.where(shared, left <= _SLACK, np.ceil(leaving.gpus))
-        free = np.floor(trial.idle[GPU] + trial.releasing[GPU] + _SLACK)[nodes]
-        opened = free + cumulated(nodes, np.where(leaving.goes, whole, 0.0)) >= need - _SLACK
-        if c.shared:
-            spared = {
-                node: trial.amounts.gpu_memory[node] - trial.share_memory(c, node) for node in set(nodes.tolist())
-            }
-            beside = left <= np.array([spared[node] for node in nodes.tolist()]) + _SLACK
-            opened |= cumulated(nodes, (shared & leaving.goes & beside).astype(np.float64)) > 0
-        return np.asarray(opened)
+        return np.asarray(found | helps)
 
     def _holds(self, node: int, gone: Sequence[int]) -> bool:
         """Whether the node has what the pod asks for."""
@@ -333,6 +335,7 @@ class SinglePodFit:
         if (floor(gpus + whole + _SLACK) if c.shared else gpus + whole + _SLACK) < need:
             return False  # of most nodes: what else it lacks is not asked then
         free = (trial.idle[:, node] + trial.releasing[:, node] + sum(freed)).tolist()
+        free[PODS] += whole  # of the pods that reserve them
         return not any(free[row] + _SLACK < least[row] for row in c.dims.tolist() if row != GPU)
 
     @cached_property

@@ -27,6 +27,17 @@ def least_of(facts: NodeFacts, c: PodClass) -> Column:
     return need
 
 
+def cumulated(groups: Rows, values: Column) -> Column:
+    """For values one after the other: the sum of those of the same group so far."""
+    order = np.argsort(groups, kind="stable")
+    running = np.cumsum(values[order])
+    first = np.flatnonzero(np.diff(groups[order], prepend=-2))
+    sizes = np.diff(np.append(first, len(groups)))
+    found = np.empty(len(groups))
+    found[order] = running - np.repeat((running - values[order])[first], sizes)
+    return found
+
+
 class Fitting:
     """An upper bound of how many pods of some classes fit on each node, by the smallest request of each resource."""
 
@@ -112,6 +123,10 @@ class SharedDevices:
         self._device: Rows = np.full(len(trial.status), _UNKNOWN, dtype=np.int64)
         self._memory: Column = np.zeros(len(trial.status))
         self._moved = len(trial.moved)
+        shared = [c.devices if c.shared else 0 for c in trial.snapshot.pods.classes]
+        self.shared_by: Rows = np.array(shared, dtype=np.int64)[trial.snapshot.pods.klass]
+        """By pod: of how many devices it takes shares; 0 where it takes whole ones or none. A reservation pod holds
+        each of these devices, and leaves its slot with the last share."""
 
     def spare(self) -> Column:
         """By node: what is left of its shared devices, in devices, counting what is being released."""

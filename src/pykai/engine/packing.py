@@ -12,10 +12,11 @@ from math import floor
 
 import numpy as np
 
+from pykai.engine.device_room import FreeDevices
 from pykai.engine.node_room import Fitting, least_of
 from pykai.engine.trial import Trial
 from pykai.engine.victims import VictimPool
-from pykai.model.resources import CPU, GPU, MEMORY, Column, Mask, Rows
+from pykai.model.resources import CPU, GPU, MEMORY, PODS, Column, Mask, Rows
 
 _SLACK = 1e-9
 _MIB = 2e-4
@@ -143,11 +144,11 @@ class Repacking:
         shares = sorted([size for size in sizes if 0 < size < 1], reverse=True)
         if not whole and not shares:
             return True
-        free, parts = self.free_devices(gone)
-        if whole and not could_pack(whole, free):
+        free = self.free_devices(gone)
+        if whole and not could_pack(whole, free.whole):
             return False
-        devices = int(free.sum() - sum(whole) + _SLACK)
-        return not shares or could_pack(shares, [*parts, *[1.0] * min(devices, len(shares))])
+        devices = int(free.whole.sum() - sum(whole) + _SLACK)
+        return not shares or could_pack(shares, [*free.parts, *[1.0] * min(devices, len(shares))])
 
     def _parts(self, pod: int, gpus: float) -> list[float]:
         """What a pod of so many GPUs takes of each of its devices, if it shares them; else all of it at once."""
@@ -170,25 +171,9 @@ class Repacking:
         fill = np.array([_usable(tuple(sizes), free) for free in spare.tolist()])
         return np.asarray(np.bincount(nodes, weights=fill[of_spare], minlength=len(memory)), dtype=np.float64)
 
-    def free_devices(self, gone: Sequence[int]) -> tuple[Column, list[float]]:
-        """By node how many whole devices are free without some pods, and what is free of each of the others; both are
-        nothing out of reach."""
-        trial, devices, reach = self.cycle.trial, self._pool.room.devices, self._reach
-        free = np.floor(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0.0) + _SLACK)
-        held = devices.held().copy()
-        used = held > 0
-        for pod in gone:
-            if trial.of_class(pod).shared:
-                memory = trial.share_memory(trial.of_class(pod), trial.node[pod])
-                held[devices.numbers(pod, trial.node[pod])] -= memory
-            else:
-                free[trial.node[pod]] += trial.accepted_gpus(pod)
-        nodes = devices.nodes
-        emptied = used & (held <= _SLACK)
-        free += np.bincount(nodes[emptied], minlength=len(free))
-        free[~reach] = 0.0
-        parts = np.flatnonzero(used & ~emptied & reach[nodes])
-        return free, (1 - held[parts] / self.cycle.snapshot.nodes.gpu_memory[nodes[parts]]).tolist()
+    def free_devices(self, gone: Sequence[int]) -> FreeDevices:
+        """The free devices of nodes within reach once some pods are gone."""
+        return FreeDevices(self.cycle.trial, self._pool.room.devices, gone, self._reach)
 
 
 def could_pack(sizes: Sequence[float], bins: Sequence[float] | Column) -> bool:
@@ -249,13 +234,16 @@ def _packed(sizes: list[float], bins: list[float], tries: list[int]) -> bool:
 
 
 def freed_by(trial: Trial, pods: Iterable[int]) -> Freed:
-    """Return what pods that go free, by node."""
+    """Return what pods that go free at most, by node: a share also the slot of the pod that reserves its device."""
     freed: Freed = {}
     for pod in pods:
-        amount = trial.of_class(pod).request
-        if trial.of_class(pod).memory_mib:
+        c = trial.of_class(pod)
+        amount = c.request
+        if c.shared:
             amount = amount.copy()
-            amount[GPU] = trial.accepted_gpus(pod)
+            amount[PODS] += c.devices
+            if c.memory_mib:
+                amount[GPU] = trial.accepted_gpus(pod)
         node = trial.node[pod]
         freed[node] = freed[node] + amount if node in freed else amount
     return freed

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.feasibility import cumulated
+from pykai.engine.node_room import cumulated
 from pykai.engine.order import next_request, queue_key
 from pykai.engine.pending import PendingOrder, Turn, largest
 from pykai.engine.queues import BILLION, ZERO, QueueKey, Triple, plus, triple

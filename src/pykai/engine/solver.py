@@ -19,8 +19,9 @@ import numpy as np
 from pykai.engine.accumulated import Accumulated
 from pykai.engine.budgets import Deadline
 from pykai.engine.cycle import Cycle
-from pykai.engine.feasibility import FeasibilityBound, Leaving, SinglePodFit, cumulated, grows_to, next_size
-from pykai.engine.packing import freed_by
+from pykai.engine.device_room import Leaving
+from pykai.engine.feasibility import FeasibilityBound, SinglePodFit, grows_to, next_size
+from pykai.engine.node_room import cumulated
 from pykai.engine.plugin_api import NodeSubsets, VictimChoice
 from pykai.engine.queues import OVER_LIMIT, OverCapacity, Triple, triple
 from pykai.engine.reclaim_bound import FEW, SLACKS, ReclaimBound, VictimLosses
@@ -63,7 +64,7 @@ class Search:
     @cached_property
     def room(self) -> FeasibilityBound:
         """The bound for all pods as things are, before anything is simulated."""
-        return FeasibilityBound(self.order.pool, self.cause.pods, {}, self.domains)
+        return FeasibilityBound(self.order.pool, self.cause.pods, (), self.domains)
 
     @cached_property
     def domains(self) -> Rows | None:
@@ -214,7 +215,7 @@ class Attempt:
         pool, total = self.search.order.pool, len(pods)
         if total <= 2 or pool.spread:
             return True
-        room = FeasibilityBound(pool, pods, {}, self.search.domains)
+        room = FeasibilityBound(pool, pods, (), self.search.domains)
         return any(grows_to(total, fit, more) for fit, more in room.node_by_node())
 
     def _kept_if_whole(self, scenario: Scenario, mark: int) -> Scenario | None:
@@ -261,8 +262,7 @@ class Probe:
         self.pods = pods
         self.recorded = list(recorded)
         if recorded or self.search.spent or len(pods) < len(self.search.cause.pods):
-            freed = freed_by(self.cycle.trial, _pods(recorded))
-            self.room = FeasibilityBound(self.search.order.pool, pods, freed, self.search.domains)
+            self.room = FeasibilityBound(self.search.order.pool, pods, _pods(recorded), self.search.domains)
         else:
             self.room = self.search.room
         self.known = {pod for batch in recorded for pod in batch.pods}
@@ -341,7 +341,7 @@ class Probe:
 
     def run(self) -> Scenario | None:
         """The first scenario that works; it is left in the trial."""
-        if self.room.holds and (self.recorded or len(self.pods) < len(self.search.cause.pods)):
+        if (self.recorded or len(self.pods) < len(self.search.cause.pods)) and self._could_work([]):
             scenario = self._try([])
             if scenario is not None:
                 return scenario
