@@ -51,12 +51,10 @@ class Fitting:
 
     def fit(self, free: Column, nodes: Rows, more: Column | None = None) -> Column:
         """How many fit on some nodes, by what is free of each resource there and is added to it."""
-        if not len(self._dims):
-            return np.where(self.allowed[nodes], np.inf, 0.0)
         parts = free[self._dims[:, None], nodes]
         parts += _SLACK if more is None else more.take(self._dims, axis=0) + _SLACK
         parts /= self._asked
-        counts = np.floor(np.minimum.reduce(parts))
+        counts = np.floor(np.minimum.reduce(parts, initial=np.inf))
         return np.asarray(np.where(self.allowed[nodes], np.maximum(counts, 0.0), 0.0))
 
     def catch_up(self, free: Column, changed: Sequence[int]) -> None:

@@ -169,13 +169,13 @@ class NormalizedScore:
 
     def scores(self, free: Column) -> Column:
         """The scores of all nodes, by what is free there now; read only."""
-        many = len(self.outdated) > FEW_SCORES
-        if many:
+        if len(self.outdated) > FEW_SCORES:
             self._measure, self._doubt = np.where(self.offered, free, np.nan), True
         else:
             for node in self.outdated:
                 self._put(node, float(free[node]))
-        if (self._doubt and self._extremes_moved()) or many:
+        if self._doubt:
+            self._look_for_extremes()
             self._scores = np.array(self._plugin.relative(self._measure, self._low, self._high))
         else:
             for node in self.outdated:
@@ -199,15 +199,13 @@ class NormalizedScore:
         if not (low <= new <= high and self._at_low and self._at_high):
             self._doubt = True
 
-    def _extremes_moved(self) -> bool:
-        self._doubt = False
-        low, high = _extremes(self._measure)
-        self._at_low, self._at_high = (int(np.count_nonzero(self._measure == extreme)) for extreme in (low, high))
-        if (low, high) == (self._low, self._high):
-            return False
-        self._low, self._high = low, high
+    def _look_for_extremes(self) -> None:
+        self._low, self._high = _extremes(self._measure)
+        self._at_low, self._at_high = (
+            int(np.count_nonzero(self._measure == extreme)) for extreme in (self._low, self._high)
+        )
         self._known.clear()
-        return True
+        self._doubt = False
 
     def _score(self, measure: float) -> float:
         score = self._known.get(measure)

@@ -50,6 +50,14 @@ def test_changes_add_up_until_the_next_look() -> None:
     assert standing.scores(amounts).tolist() == [4.5, 9, 0, 0]
 
 
+def test_an_extreme_may_go_from_one_node_to_another() -> None:
+    amounts = np.array([0.0, 4.0, 8.0, 0.0])
+    standing = NormalizedScore(Pack(), OFFERED, amounts)
+    standing.scores(amounts)
+    put(standing, amounts, {0: 4.0, 1: 0.0})
+    assert standing.scores(amounts).tolist() == [4.5, 9, 0, 0]
+
+
 @pytest.mark.parametrize("many", [9, 12])
 def test_changes_of_many_nodes_are_those_of_a_fresh_look(many: int) -> None:
     offered, amounts = np.arange(16) != 3, np.arange(16.0)

@@ -1,0 +1,191 @@
+"""Rankings that are kept up to date, in large clusters and over many placements, are those of a fresh look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pykai.engine import ranking
+from pykai.engine.cycle import Cycle
+from pykai.engine.node_facts import NodeFacts
+from pykai.engine.plugin_api import NodeResourceState
+from pykai.engine.policy import Policy
+from pykai.engine.ranking import OFTEN, STREAK, Ranking, Rankings
+from pykai.model.pods import PodClass
+from pykai.model.resources import Column, Rows
+from tests.properties.small_world import NOW, PACKING, POLICIES
+
+from .clusters import gang, node, pod, seen
+
+Best = list[tuple[int, bool]]
+
+
+def fresh(cycle: Cycle, c: PodClass, nodes: Rows | None = None) -> Best:
+    """Nodes from best to worst, by rankings that are made now."""
+    facts = NodeFacts(cycle.trial, cycle.policy)
+    facts.reliefs = cycle.node_facts.reliefs
+    return list(Rankings(facts).of(c, nodes).best())
+
+
+def waiting(count: int, **asks: Any) -> list[Any]:
+    """Gangs of one pod each."""
+    return [item for number in range(count) for item in (gang(f"w{number}"), pod(f"w{number}-0", **asks))]
+
+
+def opened(*objects: Any, policy: Policy = PACKING) -> tuple[Cycle, list[int], PodClass]:
+    """A cycle, its pending pods, and the class of the first."""
+    cycle = Cycle(seen(*objects), policy, NOW)
+    pods = [row for row, name in enumerate(cycle.snapshot.pods.names) if name.startswith("w")]
+    return cycle, pods, cycle.trial.of_class(pods[0])
+
+
+def placed_one_by_one(cycle: Cycle, pods: list[int]) -> Iterator[Ranking]:
+    """Place pods of one class on the best node each, until it is full; yields the ranking before each pod."""
+    c = cycle.trial.of_class(pods[0])
+    kept = cycle.rankings.ranking(c)
+    for each in pods:
+        yield kept
+        best = next(iter(fresh(cycle, c)), None)
+        assert kept.first() == best
+        if best is None:
+            return
+        cycle.trial.place(each, best[0], (), not best[1])
+
+
+SIZES = ("8", "6", "8", "3", *["8"] * 14)
+LEAVING = [
+    item for number in range(9, 14) for item in (gang(f"old{number}"), pod(f"old{number}-0", f"n{number:02}!", cpu="4"))
+]
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("leaving", [[], LEAVING], ids=["idle", "leaving"])
+@pytest.mark.parametrize("cores", ["2", "5"])
+def test_nodes_chosen_in_advance_are_those_of_a_fresh_look(policy: str, leaving: list[Any], cores: str) -> None:
+    """Whether pods start there or wait for others to leave. Nodes that take turns are chosen in advance only if they
+    take one pod each."""
+    nodes = [node(f"n{number:02}", cpu=size, pods=99) for number, size in enumerate(SIZES)]
+    room = sum(int(size) // int(cores) for size in SIZES)
+    cycle, pods, _ = opened(*nodes, *leaving, *waiting(room + 1, cpu=cores), policy=POLICIES[policy])
+    chosen = [len(kept._ahead) for kept in placed_one_by_one(cycle, pods)]
+    assert len(chosen) == room + 1
+    assert chosen[: STREAK + 1] == [0] * (STREAK + 1)
+    assert (max(chosen) > STREAK) is (policy == "packing" or cores == "5")
+
+
+def test_another_placement_ends_what_was_chosen_in_advance() -> None:
+    cycle, pods, c = opened(*(node(f"n{number}", pods=99) for number in range(6)), *waiting(20, cpu="1"))
+    *_, kept = placed_one_by_one(cycle, pods[:10])
+    assert kept._ahead
+    cycle.trial.place(pods[10], 5)
+    assert kept.first() == fresh(cycle, c)[0]
+    assert not kept._ahead
+
+
+NIC = "example.com/nic"
+WANTS_NIC = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "2", NIC: "1"}, "limits": {NIC: "1"}}}]}
+
+
+class Nics:
+    """A node resource: where a node offers no network card, pods get one in another way."""
+
+    def open(self, cycle: Cycle) -> NicState:
+        return NicState(cycle)
+
+
+class NicState(NodeResourceState):
+    relieves = True
+
+    def __init__(self, cycle: Cycle) -> None:
+        self.row = cycle.snapshot.space.rows[NIC]
+        self.offered = cycle.snapshot.nodes.allocatable[self.row] > 0
+
+    def spared(self, pod_class: PodClass, nodes: Rows) -> Column:
+        amounts = np.zeros((len(pod_class.request), len(nodes)))
+        amounts[self.row] = np.where(self.offered[nodes], 0.0, pod_class.request[self.row])
+        return amounts
+
+
+def test_what_pods_do_not_take_from_a_node_does_not_bound_how_many_are_chosen_for_it() -> None:
+    """Nodes take three pods by their cores; one with a single card takes one."""
+    card: dict[str, Any] = {NIC: "1"}
+    nodes = [node(f"n{number:02}", cpu="6", pods=99, **(card if number == 2 else {})) for number in range(8)]
+    policy = replace(PACKING, plugins=(*PACKING.plugins, Nics()))
+    cycle, pods, _ = opened(*nodes, *waiting(23, spec=WANTS_NIC), policy=policy)
+    assert len(list(placed_one_by_one(cycle, pods))) == 7 * 3 + 1 + 1
+    assert [cycle.trial.node.count(row) for row in range(8)] == [3, 3, 1, 3, 3, 3, 3, 3]
+
+
+# ------------------------------------------------------------------------------------------------- which lookup serves
+BROKEN = node("broken", cpu="0", pods=99)
+OVERCOMMITTED = [node("full", cpu="2", pods=99), gang("big"), pod("big-0", "full", cpu="6")]
+
+
+@pytest.mark.parametrize(
+    ("others", "asks", "ordered"),
+    [
+        ([], {"cpu": "1"}, True),
+        ([BROKEN], {"cpu": "1"}, True),  # it fits only where there are cores
+        ([], {}, True),
+        ([BROKEN], {}, False),  # a node without cores has no place among the others
+        (OVERCOMMITTED, {}, False),
+    ],
+)
+def test_nodes_are_kept_sorted_where_two_of_them_tell_their_order(
+    others: list[Any], asks: dict[str, str], ordered: bool
+) -> None:
+    """Pods that ask for no cores are packed by cores all the same."""
+    nodes = [node(f"n{number}", cpu=size, pods=3) for number, size in enumerate("8648")]
+    cycle, pods, c = opened(*nodes, *others, *waiting(10, **asks))
+    kept = cycle.rankings.ranking(c)
+    assert kept._ordered is ordered
+    for each in pods:
+        best = fresh(cycle, c)[0]
+        assert kept.first() == best
+        cycle.trial.place(each, best[0])
+        cycle.trial.touched.append(0)  # another node changed: nothing is chosen in advance
+    assert kept._looks == len(pods) > OFTEN
+
+
+def test_spread_nodes_are_not_kept_sorted() -> None:
+    cycle, _, c = opened(node("n"), *waiting(1, cpu="1"), policy=POLICIES["spreading"])
+    assert cycle.rankings.ranking(c)._ordered is False
+
+
+@pytest.mark.parametrize("asks", [{"cpu": "1"}, {"gpus": 1}, {"share": "0.5"}], ids=["cpu", "gpu", "share"])
+@pytest.mark.parametrize("count", [4, 12, 25])
+def test_entries_of_some_nodes_are_brought_up_to_date(count: int, asks: dict[str, Any]) -> None:
+    """One by one, as columns of these nodes, or all of them; pods without GPUs prefer nodes that have none."""
+    with_gpus = [number for number in range(40) if number % 3]
+    nodes = [node(f"n{number:02}", gpus=2 * (number in with_gpus), pods=99) for number in range(40)]
+    cycle, pods, c = opened(*nodes, *waiting(26, **asks))
+    kept = cycle.rankings.ranking(c)
+    for each, number in zip(pods[:count], with_gpus, strict=False):
+        cycle.trial.place(each, number, (f"d{number}",) if "share" in asks else ())
+    some = np.arange(0, 40, 2)
+    assert list(kept.ranked(some).best()) == fresh(cycle, c, some)
+    assert list(kept.ranked().best()) == fresh(cycle, c)
+
+
+def test_no_node_is_the_best_of_none() -> None:
+    cycle, _, c = opened(node("n"), *waiting(1, cpu="1"))
+    assert list(cycle.rankings.of(c, np.zeros(0, dtype=np.int64)).best()) == []
+    assert list(cycle.rankings.best(c, np.zeros(0, dtype=np.int64), None)) == []
+    assert list(cycle.rankings.best(c, np.array([0]), None)) == [(0, True)]
+
+
+def test_of_many_rankings_the_oldest_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "MOST", 2)
+    sizes = [gang("big"), *(pod(f"big-{number}", cpu=str(number)) for number in range(1, 5))]
+    cycle = Cycle(seen(*(node(f"n{number}") for number in range(3)), *sizes), PACKING, NOW)
+    first, *others = cycle.snapshot.pods.classes
+    made = cycle.rankings.ranking(first)
+    assert cycle.rankings.ranking(first) is made
+    for c in others:
+        cycle.rankings.ranking(c)
+    assert cycle.rankings.ranking(first) is not made
+    assert cycle.rankings.ranking(others[-1]) is cycle.rankings.ranking(others[-1])
