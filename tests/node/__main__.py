@@ -2,7 +2,8 @@
 
 Everything the node starts, mounts and configures lives in new PID, mount and network namespaces, which the kernel
 removes with their first process, however that ends. What no namespace holds is restored from outside: the cgroup of the
-pods, some sysctls and the working directory. A run that was killed leaves these; the next one restores them first.
+pods, some sysctls, mount points and the working directory. A run that was killed leaves these; the next one restores
+them first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pytest
 
 from pykai.local.build import Lines, ensure_binary
 from tests.node import earlier
-from tests.node.layout import CGROUP, CNI_PROGRAMS, HOME, NODE_MODULE, cgroup_roots
+from tests.node.layout import CGROUP, CNI_PROGRAMS, FIXED, HOME, NODE_MODULE, cgroup_roots
 
 PROGRAMS = {
     "containerd": "containerd", "runc": "runc", "iptables": "iptables", "conntrack": "conntrack", "ip": "iproute2",
@@ -31,7 +32,7 @@ PROGRAMS = {
 """What the node runs, and the Debian package that has it."""
 SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys")
 """What a kubelet sets for the whole machine."""
-_SAVED = HOME.with_name("node-sysctls.json")
+_SAVED = HOME.with_name("node-before.json")
 _LOCK = Path("/run/lock/pykai-node")
 _INSIDE = "--inside"
 _CGROUP_SECONDS = 20.0
@@ -49,13 +50,24 @@ def obstacle() -> str:
 def restore() -> None:
     """Bring the machine back to what it was before a run."""
     if _SAVED.exists():
-        for name, value in json.loads(_SAVED.read_text()).items():
+        before = json.loads(_SAVED.read_text())
+        for name, value in before["sysctls"].items():
             Path("/proc/sys", name).write_text(value)
+        for directory in before["absent"]:
+            with contextlib.suppress(OSError):  # not made yet, or in use by something else since
+                Path(directory).rmdir()
         _SAVED.unlink()
     deadline = time.monotonic() + _CGROUP_SECONDS
     while not _without_cgroups() and time.monotonic() < deadline:
         time.sleep(0.2)
     shutil.rmtree(HOME, ignore_errors=True)
+
+
+def _save() -> None:
+    """Note what `restore` needs."""
+    sysctls = {name: Path("/proc/sys", name).read_text() for name in SYSCTLS}
+    absent = [str(directory) for directory in FIXED if not directory.exists()]
+    _SAVED.write_text(json.dumps({"sysctls": sysctls, "absent": absent}))
 
 
 def _without_cgroups() -> bool:
@@ -101,7 +113,9 @@ def outside(arguments: Sequence[str]) -> int:
     with only_node():
         restore()
         HOME.mkdir(parents=True)
-        _SAVED.write_text(json.dumps({name: Path("/proc/sys", name).read_text() for name in SYSCTLS}))
+        _save()
+        for directory in FIXED:
+            directory.mkdir(parents=True, exist_ok=True)
         namespaces = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
         bound = ("setpriv", "--pdeathsig", "KILL")  # what is inside ends with this process, also when that is killed
         command = [*bound, "unshare", *namespaces, sys.executable, "-m", "tests.node", _INSIDE, *arguments]

@@ -14,6 +14,8 @@ HOME = PROJECT / "build" / "node"
 """The working directory of a run."""
 KUBELET_HOME = Path("/var/lib/kubelet")
 """Fixed: device plugins and drivers look for sockets below it."""
+FIXED = (KUBELET_HOME, *map(Path, ("/run/containerd", "/var/lib/cni", "/var/log/containers")))
+"""What the parts of a node use whatever their configuration says; inside, directories of `HOME` are mounted there."""
 CNI_PROGRAMS = Path("/usr/lib/cni")
 CGROUP = "pykai-node"
 ADDRESS = "172.30.0.1"

@@ -238,7 +238,7 @@ class RealNode:
 
 def prepare() -> None:
     """Files, mounts and addresses of the node."""
-    for directory in ("logs", "cni", "plane", "kubelet", "pod-logs"):
+    for directory in ("logs", "cni", "plane", "pod-logs"):
         (HOME / directory).mkdir(exist_ok=True)
     for name, text in {
         "containerd.toml": layout.containerd(),
@@ -257,9 +257,11 @@ def prepare() -> None:
     for root in cgroup_roots():
         (root / CGROUP).mkdir(exist_ok=True)
     run("mount", "--make-rshared", "/")
-    KUBELET_HOME.mkdir(exist_ok=True)
-    run("mount", "--bind", HOME / "kubelet", KUBELET_HOME)
-    run("mount", "--make-shared", KUBELET_HOME)
+    for fixed in layout.FIXED:
+        own = HOME / "fixed" / fixed.name
+        own.mkdir(parents=True)
+        run("mount", "--bind", own, fixed)
+        run("mount", "--make-shared", fixed)
     run("ip", "link", "set", "lo", "up")
     run("ip", "addr", "add", f"{ADDRESS}/32", "dev", "lo")
     run("ip", "route", "add", "default", "dev", "lo", "src", ADDRESS)
@@ -280,6 +282,7 @@ def _write_images(archive: Path) -> None:
 def real_node() -> Iterator[RealNode]:
     """A running node."""
     os.environ.pop("KUBECONFIG", None)
+    os.environ["KUBECACHEDIR"] = str(HOME / "kubectl")
     prepare()
     node = RealNode()
     try:
