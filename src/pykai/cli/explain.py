@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from pykai.cli.flags import InputError
 from pykai.cli.state import output_option, print_as_data, read_state, source_of, state_options
 from pykai.explain import why
-from pykai.explain.remedies import expected_start, remedies
-from pykai.explain.targets import TargetError, gangs_of
+from pykai.explain.expected_start import expected_start
+from pykai.explain.remedies import remedies
+from pykai.explain.source import TargetError, gangs_of
 from pykai.explain.why import Amounts, Explanation
 from pykai.observe.wording import many, reason_line, short_name
 

@@ -14,8 +14,7 @@ from pykai.cli.flags import InputError
 from pykai.cli.state import output_option, print_as_data, read_state, source_of, state_options
 from pykai.explain import what_if as changing
 from pykai.explain.changes import AddNodes, ChangeError, ClusterChange, Delete, Drain, parse_set
-from pykai.explain.source import Decided
-from pykai.explain.targets import TargetError, gangs_of
+from pykai.explain.source import Decided, TargetError, gangs_of
 from pykai.explain.what_if import Loss, RejectedError, WhatIfResult
 from pykai.observe import logs
 from pykai.observe.wording import short_name, suggestion

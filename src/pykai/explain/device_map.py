@@ -14,7 +14,7 @@ import numpy as np
 from pykai.engine.amounts import PodAmounts, class_requests
 from pykai.engine.initial_state import node_columns
 from pykai.explain.overview import CORE
-from pykai.model.pods import GpuKind, PodClass
+from pykai.model.pods import GpuKind
 from pykai.model.resources import CPU, GPU, MEMORY
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_USED, Status
@@ -118,7 +118,8 @@ def device_map(snapshot: Snapshot) -> DeviceMap:
     views = []
     for row, name in enumerate(nodes.names):
         use = uses.get(row) or _Use()
-        devices = _devices(use, _count(snapshot, row))
+        offered = int(nodes.allocatable[GPU, row])  # none with MIG instances: then the node's label says how many
+        devices = _devices(use, offered if offered or not nodes.mig[row] else int(nodes.gpu_count[row]))
         segments = sorted((device.free for device in devices if device.group and device.free > 0), reverse=True)
         labels = nodes.labels[row]
         views.append(
@@ -139,12 +140,6 @@ def device_map(snapshot: Snapshot) -> DeviceMap:
     return DeviceMap(_totals(views), tuple(views))
 
 
-def _count(snapshot: Snapshot, row: int) -> int:
-    """Return the number of devices of a node; with MIG instances, that of its label."""
-    offered, nodes = int(snapshot.nodes.allocatable[GPU, row]), snapshot.nodes
-    return offered if offered or not nodes.mig[row] else int(nodes.gpu_count[row])
-
-
 def _uses(snapshot: Snapshot) -> dict[int, _Use]:
     pods, gangs, amounts = snapshot.pods, snapshot.gangs, PodAmounts(snapshot)
     wants = np.array([c.wants_gpu for c in pods.classes], dtype=bool)
@@ -163,19 +158,14 @@ def _uses(snapshot: Snapshot) -> dict[int, _Use]:
         share = amounts.share_portion(c, node) if c.shared else 1.0
         workload, queue = ("", "") if gang < 0 else (gangs.names[gang], gangs.queue_name(gang))
         holder = Holder(meta.namespace, meta.name, workload, queue, share, int(pods.status[pod]) in _LEAVING)
-        _allocate(use, c, holder, pods.gpu_groups.get(pod, ()))
+        for group in pods.gpu_groups.get(pod, ()) if c.shared else ():
+            use.shared.setdefault(group, []).append(holder)
+        if not c.shared:
+            use.whole += [DeviceView((holder,), 0.0)] * int(c.request[GPU])
         if c.gpu_kind is GpuKind.MIG:
             for row in mig_rows:
                 use.mig[row] = use.mig.get(row, 0.0) + float(c.request[row])
     return found
-
-
-def _allocate(use: _Use, c: PodClass, holder: Holder, groups: Sequence[str]) -> None:
-    if not c.shared:
-        use.whole += [DeviceView((holder,), 0.0)] * int(c.request[GPU])
-        return
-    for group in groups:
-        use.shared.setdefault(group, []).append(holder)
 
 
 def _devices(use: _Use, count: int) -> tuple[DeviceView, ...]:

@@ -41,10 +41,9 @@ class Difference(Struct, frozen=True, rename="camel"):
 
 def difference(before: Decided, after: Decided) -> Difference:
     """Return the difference between two states, both read from complete objects."""
-    return Difference(
-        tuple(_objects(before.objects(), after.objects())),
-        tuple(_plans(before.plan, after.plan)),
-    )
+    pods = [PlanChange("pod", *each) for each in _changed(_decisions(before.plan), _decisions(after.plan))]
+    gangs = [PlanChange("workload", *each) for each in _changed(_reasons(before.plan), _reasons(after.plan))]
+    return Difference(tuple(_objects(before.objects(), after.objects())), (*pods, *gangs))
 
 
 def _objects(before: Sections, after: Sections) -> Iterator[ObjectChange]:
@@ -74,13 +73,6 @@ def _fields(old: Any, new: Any, path: str) -> Iterator[str]:
             yield from _fields(old.get(key), new.get(key), f"{path}.{key}" if path else key)
     elif old != new:
         yield path
-
-
-def _plans(before: Plan, after: Plan) -> Iterator[PlanChange]:
-    of_pods = _decisions(before), _decisions(after)
-    yield from (PlanChange("pod", *each) for each in _changed(*of_pods))
-    of_gangs = _reasons(before), _reasons(after)
-    yield from (PlanChange("workload", *each) for each in _changed(*of_gangs))
 
 
 def _changed(old: Mapping[Key, str], new: Mapping[Key, str]) -> Iterator[tuple[str, str, str]]:

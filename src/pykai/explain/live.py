@@ -21,18 +21,18 @@ from pykai.controllers.operator.flags import sharing_mode
 from pykai.controllers.operator.installation import Installation, Shard, read_config, read_shard
 from pykai.controllers.operator.shards import scheduler_config
 from pykai.explain.source import Decided, Sections, decided, joined
-from pykai.kube.api import Api, Object, Paging
+from pykai.kube.api import Api, Object
 from pykai.kube.clock import wall
 from pykai.kube.codec import decode
 from pykai.kube.errors import Forbidden, NotFound
+from pykai.kube.operations import pages
 from pykai.kube.resources import CONFIG, RESOURCE_CLAIM, SHARD
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.objects.units import parse_duration
 from pykai.plugins import registry
-from pykai.scheduler.informers import SOURCES, Source, selection
+from pykai.scheduler.informers import SOURCES, selection
 
-PAGE = 500
 DEFAULT_SHARD = "default"
 
 
@@ -79,7 +79,9 @@ async def listed(api: Api, params: SchedulerParams) -> tuple[dict[str, list[Raw]
         if source.for_csi and not params.schedule_csi_storage:
             continue
         try:
-            found[source.resource.plural] = await _all(api, source, params)
+            where = selection(source, params, selective=True)
+            listing = pages(api, source.resource, Raw, where)
+            found[source.resource.plural] = [item async for items in listing for item in items]
         except NotFound:
             if not source.optional:
                 raise UnreadableError(f"the cluster has no {source.resource.qualified}: is pykai installed?") from None
@@ -88,16 +90,6 @@ async def listed(api: Api, params: SchedulerParams) -> tuple[dict[str, list[Raw]
                 raise UnreadableError(f"{error.message}: all {source.section} must be known") from error
             notes.append(f"you may not list {source.resource.qualified}: it is assumed that there are none")
     return found, notes
-
-
-async def _all(api: Api, source: Source, params: SchedulerParams) -> list[Raw]:
-    where, token, found = selection(source, params, selective=True), "", list[Raw]()
-    while True:
-        page = await api.list(source.resource, Raw, where, Paging(PAGE, token))
-        found += page.items
-        token = page.token
-        if not token:
-            return found
 
 
 # ------------------------------------------------------------------------------------------------------------- setting

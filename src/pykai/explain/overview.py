@@ -17,7 +17,8 @@ from pykai.engine.decide import queue_book, service_order
 from pykai.engine.initial_state import QueueLedgers, queue_ledgers
 from pykai.engine.policy import Policy
 from pykai.engine.queues import Claim, QueueBook, can_reclaim, less, may_lose, minus, reclaimable
-from pykai.model.plan import Category, Dominant, Evict, Key, Plan, QueueFigures, Triple, Verdict
+from pykai.explain.why import NOMINATED
+from pykai.model.plan import Evict, Key, Plan, QueueFigures, Triple, Verdict
 from pykai.model.resources import CPU, GPU, MEMORY, UNLIMITED, Column
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_USED, IS_ALLOCATED, Status
@@ -150,22 +151,19 @@ class Overview:
     @cached_property
     def queues(self) -> tuple[QueueView, ...]:
         """Return all queues in preorder of the tree, siblings by name."""
-        reclaims = self._reclaims
+        queues, reclaims = self.snapshot.queues, self._reclaims
         loses: dict[int, list[str]] = {}
         for row, victims in reclaims.items():
             for victim in victims:
-                loses.setdefault(victim, []).append(self.snapshot.queues.names[row])
-        return tuple(self._queue(row, depth, reclaims, loses) for row, depth in self._tree())
+                loses.setdefault(victim, []).append(queues.names[row])
 
-    def _tree(self) -> Iterator[tuple[int, int]]:
-        queues = self.snapshot.queues
-
-        def below(rows: Iterable[int], depth: int) -> Iterator[tuple[int, int]]:
+        def tree(rows: Iterable[int], depth: int) -> Iterator[tuple[int, int]]:
             for row in sorted(rows, key=queues.names.__getitem__):
                 yield row, depth
-                yield from below(queues.children[row], depth + 1)
+                yield from tree(queues.children[row], depth + 1)
 
-        yield from below([row for row, parent in enumerate(queues.parent) if parent < 0], 0)
+        roots = [row for row, parent in enumerate(queues.parent) if parent < 0]
+        return tuple(self._queue(row, depth, reclaims, loses) for row, depth in tree(roots, 0))
 
     def _queue(
         self, row: int, depth: int, reclaims: Mapping[int, Sequence[int]], loses: Mapping[int, list[str]]
@@ -261,8 +259,8 @@ class Overview:
                 continue
             for ours in queues.paths[row]:
                 siblings = queues.children[queues.parent[ours]] if queues.parent[ours] >= 0 else roots
-                for theirs in siblings:
-                    if theirs != ours and can_lose[theirs] and _can_reclaim(book, claim, theirs, unit):
+                for theirs in (each for each in siblings if each != ours and can_lose[each]):
+                    if may_lose(book, claim, theirs) and reclaimable(book, claim, {theirs: [unit]}):
                         found.setdefault(row, []).append(theirs)
         return found
 
@@ -336,7 +334,10 @@ class Overview:
         running, waiting = int(self._pod_counts[0][row]), int(self._pod_counts[2][row])
         in_queue, overall = self.positions.get(key, (None, None)) if waiting else (None, None)
         state = self._state(row)
-        reason = _dominant(self.verdicts.get(key), state) if waiting else _NOTHING
+        verdict = self.verdicts.get(key) if waiting else None
+        reason = verdict.dominant if verdict is not None and verdict.dominant is not None else None
+        if reason is None and waiting and state == "Pipelined":
+            reason = NOMINATED
         nodes = {self.snapshot.nodes.names[pods.node[pod]] for pod in members if pods.node[pod] >= 0}
         return WorkloadView(
             namespace=meta.namespace,
@@ -356,9 +357,9 @@ class Overview:
             last_start=gangs.last_start(row),
             position=in_queue,
             overall=overall,
-            reason=reason.token,
-            category=str(reason.category) if reason.token else "",
-            message=reason_line(reason.message),
+            reason=reason.token if reason else "",
+            category=str(reason.category) if reason else "",
+            message=reason_line(reason.message) if reason else "",
             nodes=tuple(sorted(nodes)),
         )
 
@@ -413,24 +414,9 @@ class Overview:
         )
 
 
-def _can_reclaim(book: QueueBook, claim: Claim, victim: int, unit: Triple) -> bool:
-    return may_lose(book, claim, victim) and reclaimable(book, claim, {victim: [unit]})
-
-
 def workload_title(group: PodGroup) -> str:
     """Return kind and name of the workload a PodGroup was created for; without one, the PodGroup's own."""
     meta = group.metadata
     for owner in meta.owner_references or ():
         return f"{owner.kind} {owner.name}"
     return f"PodGroup {meta.name}"
-
-
-_VICTIMS = Dominant("WaitingForVictims", Category.VICTIMS, "It is nominated and waits for pods to terminate")
-_NOTHING = Dominant("", Category.BINDING, "")
-
-
-def _dominant(verdict: Verdict | None, state: str) -> Dominant:
-    """Return the dominant reason; one without a token if it is not pending."""
-    if verdict is not None and verdict.dominant is not None:
-        return verdict.dominant
-    return _VICTIMS if state == "Pipelined" else _NOTHING

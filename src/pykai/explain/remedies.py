@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from dataclasses import replace as dataclass_replace
 from difflib import get_close_matches
 from functools import partial
 from math import ceil, inf
@@ -23,12 +22,11 @@ import numpy as np
 from pykai.explain.changes import ADDED, AddNodes, AddPods, ClusterChange, Delete, EditGroup, EditPods, SetQueue
 from pykai.explain.freed_capacity import FreedCapacity, running
 from pykai.explain.source import Decided
-from pykai.explain.why import STARTS, VICTIMS, Explanation, Remedy, Start, explain, waits
-from pykai.model.plan import Category, Dominant, Key
+from pykai.explain.why import STARTS, VICTIMS, Explanation, Remedy, explain, waits
+from pykai.model.plan import Dominant, Key
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU
-from pykai.objects import kinds, names
-from pykai.objects.units import rfc3339
+from pykai.objects import kinds
 from pykai.observe.wording import many, short_name
 
 MOST = 4096
@@ -206,7 +204,7 @@ def _missing_pods(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Fam
     elif reason.token == "PodsMissing" and decided.snapshot.gangs.pods(_row(decided, gang)):
         missing = max(_min_member(decided, gang) - len(decided.snapshot.gangs.pods(_row(decided, gang))), 1)
         yield Family(
-            "pods", MOST, lambda n: [AddPods(gang, n)], lambda n: f"{_count(n, 'more pod')} of the workload", missing
+            "pods", MOST, lambda n: [AddPods(gang, n)], lambda n: f"{many(n, 'more pod')} of the workload", missing
         )
 
 
@@ -219,7 +217,8 @@ def _queue_figures(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Fa
         return
     queues = decided.snapshot.queues
     path = [queues.names[each] for each in queues.paths[queue]]
-    for resource in _requested_resources(decided, gang):
+    gpus = any(c.wants_gpu or c.request[GPU] > 0 for c in _needed(decided, gang))
+    for resource in (*(["gpu"] if gpus else []), "cpu", "memory"):
         for some in [path[:1]] if len(path) == 1 else [path[:1], path]:
             yield from _raised(decided, gang, some, (resource, field))
 
@@ -248,12 +247,6 @@ def _raised(decided: Decided, gang: Key, queues: Sequence[str], figure: tuple[st
     yield Family(field, MOST, edits, text, min(max(ceil(short / _SCALE[resource]), 1), MOST), unless=field)
 
 
-def _requested_resources(decided: Decided, gang: Key) -> list[str]:
-    """Return the queue resources that the gang's pending pods request, GPUs first."""
-    gpus = any(c.wants_gpu or c.request[GPU] > 0 for c in _needed(decided, gang))
-    return [*(["gpu"] if gpus else []), "cpu", "memory"]
-
-
 def _smaller_gang(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
     least = _min_member(decided, gang)
     sub_groups = decided.cache.of(kinds.PodGroup)[gang].spec.sub_groups
@@ -273,7 +266,7 @@ def _fewer_constraints(decided: Decided, gang: Key, reason: Dominant) -> Iterato
     """Remove one entry of the node selector, or the affinity, or tolerate every taint."""
     if reason.token not in ("NoMatchingNodes", "InsufficientResources", "GangDoesNotFit", "PodRefused"):
         return
-    spec = _pending_pod(decided, gang).spec
+    spec = decided.cache.of(kinds.Pod)[next(iter(decided.waiting[gang].pods))].spec
     selector: dict[str, str] = msgspec.json.decode(spec.node_selector) if spec.node_selector else {}
     for key in selector:
         rest = {name: value for name, value in selector.items() if name != key} or None
@@ -303,7 +296,7 @@ def _more_gpus(gang: Key, gpus: int, model: str, place: str) -> Family:
         "gpus",
         most,
         lambda n: [AddNodes(1, model, n)],
-        lambda n: f"{_count(n, 'more GPU')} on a node {place}",
+        lambda n: f"{many(n, 'more GPU')} on a node {place}",
         gpus,
         unless="gpus",
         used=partial(_gpus_on_added, gang=gang),
@@ -316,7 +309,7 @@ def _more_nodes(most: int, model: str, place: str) -> Family:
         "nodes",
         most,
         lambda n: [AddNodes(n, model)],
-        lambda n: f"{_count(n, 'more node')} {place}",
+        lambda n: f"{many(n, 'more node')} {place}",
         unless="nodes",
     )
 
@@ -389,11 +382,6 @@ def _row(decided: Decided, gang: Key) -> int:
     return decided.snapshot.gangs.rows_of([gang])[gang]
 
 
-def _pending_pod(decided: Decided, gang: Key) -> kinds.Pod:
-    found: kinds.Pod = decided.cache.of(kinds.Pod)[next(iter(decided.waiting[gang].pods))]
-    return found
-
-
 def _min_member(decided: Decided, gang: Key) -> int:
     return decided.cache.of(kinds.PodGroup)[gang].spec.min_member or 1
 
@@ -413,78 +401,8 @@ def _single(kind: str, edit: ClusterChange, text: str, unless: str = "", offers:
     return Family(kind, 1, lambda _: [edit], lambda _: text, unless=unless, offers=offers)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
-
-
 def never(decided: Decided, gang: Key) -> bool:
     """Whether a pending gang could not start even alone in the cluster, with the present queues."""
     others = tuple(key for key, _ in running(decided.snapshot, _row(decided, gang)))
     empty = decided.again(Delete(others).of(decided), gang)
     return _started(empty, gang) is None
-
-
-# ------------------------------------------------------------------------------------------------------ expected start
-def expected_start(decided: Decided, gang: Key) -> Start:
-    """Return when a gang starts if nothing else changes; unknown unless enough running workloads state their ends."""
-    found = explain(decided, gang, with_position=False)
-    if found.state == STARTS:
-        return Start(rfc3339(decided.now), "it is bound in the next cycle")
-    if found.state == VICTIMS:
-        return _after_terminations(decided, found)
-    if found.reason is None or found.reason.category not in (Category.SHORTAGE, Category.QUEUE_POLICY):
-        return Start("", "" if found.reason is None else "not until the workload or the cluster changes")
-    return _after_ends(decided, gang)
-
-
-def _after_terminations(decided: Decided, found: Explanation) -> Start:
-    """Return the latest termination deadline of the victims; unknown unless all of them are terminating."""
-    pods = decided.snapshot.pods
-    keys = [(each.split("/", 1)[0], each.split("/", 1)[1]) for each in found.waits_for]
-    ends = [pods.objects[row].metadata.deletion_timestamp for row in pods.rows_of(keys).values()]
-    if not ends or None in ends:
-        return Start("", "once the pods that it evicts have terminated")
-    return Start(rfc3339(max(at.timestamp() for at in ends)), "at the latest, when the evicted pods have terminated")
-
-
-def _after_ends(decided: Decided, gang: Key) -> Start:
-    """Return the earliest known end of running workloads after which the gang is placed."""
-    ends = known_ends(decided)
-    ends.pop(gang, None)
-    instants = sorted(set(ends.values()))
-
-    def starts(at: int) -> bool:
-        over = tuple(key for key, end in ends.items() if end <= instants[at])
-        later = dataclass_replace(decided, now=max(decided.now, instants[at]))
-        return helped(later, gang, [Delete(over)]) is not None
-
-    if not instants or not starts(len(instants) - 1):
-        unknown = len([key for key, _ in running(decided.snapshot, _row(decided, gang)) if key not in ends])
-        say = "does not say when it ends" if unknown == 1 else "do not say when they end"
-        return Start("", f"{_count(unknown, 'running workload')} {say}")
-    low, high = 0, len(instants) - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if starts(middle) else (middle + 1, high)
-    return Start(rfc3339(instants[low]), "if no other workload arrives or ends before")
-
-
-def known_ends(decided: Decided) -> dict[Key, float]:
-    """Return the ends of running gangs whose pods all have activeDeadlineSeconds or the run time annotation."""
-    ends: dict[Key, float] = {}
-    for key, pod in decided.cache.of(kinds.Pod).items():
-        seconds = pod.spec.active_deadline_seconds
-        text = (pod.metadata.annotations or {}).get(names.RUN_SECONDS, "")
-        stated = float(text) if seconds is None and text.replace(".", "", 1).isdigit() else seconds
-        if stated is not None and pod.status.start_time is not None:
-            ends[key] = pod.status.start_time.timestamp() + stated
-    if not ends:
-        return {}
-    snapshot = decided.snapshot
-    found: dict[Key, float] = {}
-    for key, _ in running(snapshot):
-        pods = snapshot.gangs.pods(_row(decided, key))
-        keys = [(meta := snapshot.pods.objects[pod].metadata) and meta.key for pod in pods]
-        if all(each in ends for each in keys):
-            found[key] = max(ends[each] for each in keys)
-    return found

@@ -7,8 +7,9 @@ no time limit here, so that results do not depend on the speed of the machine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,13 @@ from pykai.kube.api import Object
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key, Plan, Verdict
 from pykai.model.snapshot import Snapshot
+from pykai.objects import names
 from pykai.objects.kinds import Pod, PodGroup
 from pykai.plugins import registry
 from pykai.scheduler.group_membership import OwnGroups
 
+_PODS = ("pod", "pods", "po")
+_GROUPS = ("podgroup", "podgroups", "pg")
 Sections = Mapping[str, Sequence[Object]]
 """Complete objects by section of a snapshot file: nodes, pods, queues, podGroups ..."""
 Usage = Mapping[str, tuple[float, float, float]]
@@ -146,3 +150,67 @@ def joined(objects: Iterable[Any]) -> list[Any]:
     groups = OwnGroups()
     owners = [groups.change(None, obj) for obj in found if isinstance(obj, PodGroup)]
     return [groups.joined(obj) if isinstance(obj, Pod) else obj for obj in found] if any(owners) else found
+
+
+# -------------------------------------------------------------------------------------------------------------- targets
+class TargetError(ValueError):
+    """No gang matches the target."""
+
+
+def gangs_of(decided: Decided, target: str, namespace: str) -> list[Key]:
+    """Return the gangs of a pod, PodGroup or workload, such as `train-0`, `pod/train-0`, `job/train` or `pg/train`.
+
+    TargetError, with similar names, if there is none.
+    """
+    kind, _, name = target.rpartition("/")
+    kind = kind.lower().split(".", 1)[0]
+    pods, gangs, found = decided.snapshot.pods, decided.snapshot.gangs, list[Key]()
+    if kind in ("", *_PODS):
+        rows = pods.rows_of([(namespace, name)]).values()
+        found = [gangs.objects[int(pods.gang[row])].metadata.key for row in rows if pods.gang[row] >= 0]
+    if not found and kind in ("", *_GROUPS):
+        found = list(gangs.rows_of([(namespace, name)]))
+    if not found and kind not in (*_PODS, *_GROUPS):
+        found = list(_gangs_owned_by(decided, kind, name, namespace))
+    if not found:
+        raise TargetError(_not_found_message(decided, target, name, namespace))
+    return found
+
+
+def _gangs_owned_by(decided: Decided, kind: str, name: str, namespace: str) -> Iterator[Key]:
+    """Yield the gangs of an object: those it owns, and those of pods that it owns, directly or as top owner.
+
+    `kind` is in lower case, singular or plural; empty: any kind.
+    """
+    for row, group in enumerate(decided.snapshot.gangs.objects):
+        if group.metadata.namespace == namespace:
+            kinds = [owner_kind.lower() for owner_kind, owner in _owners(decided, row, group) if owner == name]
+            if any(kind in ("", each, f"{each}s", f"{each}es") for each in kinds):
+                yield namespace, group.metadata.name
+
+
+def _owners(decided: Decided, row: int, group: Any) -> Iterator[tuple[str, str]]:
+    for owner in group.metadata.owner_references or ():
+        yield owner.kind, owner.name
+    for pod in decided.snapshot.gangs.pods(row)[:1]:
+        for owner in decided.snapshot.pods.objects[pod].metadata.owner_references or ():
+            yield owner.kind, owner.name
+    top = (group.metadata.annotations or {}).get(names.TOP_OWNER_METADATA, "")
+    stated = dict(part.strip().split(":", 1) for part in top.splitlines() if ":" in part)
+    if "name" in stated:
+        yield stated.get("kind", "").strip(), stated["name"].strip()
+
+
+def _not_found_message(decided: Decided, target: str, name: str, namespace: str) -> str:
+    snapshot = decided.snapshot
+    known: dict[str, str] = {}
+    for objects in (snapshot.pods.objects, snapshot.gangs.objects):
+        for obj in objects:
+            known.setdefault(obj.metadata.name, obj.metadata.namespace)
+    text = f"nothing named {target!r} waits or runs in namespace {namespace}"
+    elsewhere = known.get(name, namespace)
+    if elsewhere != namespace:
+        return f"{text}; there is one in namespace {elsewhere} (-n {elsewhere})"
+    here = [each for each, where in known.items() if where == namespace]
+    close = get_close_matches(name, here, n=1)
+    return text + (f": did you mean {close[0]!r}?" if close else "")

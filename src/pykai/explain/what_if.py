@@ -32,8 +32,7 @@ from pykai.kube.errors import AlreadyExists, ApiError
 from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import NAMESPACE, POD, PRIORITY_CLASS, QUEUE
-from pykai.model.plan import Category, Key
-from pykai.model.snapshot import Snapshot
+from pykai.model.plan import Category
 from pykai.objects import crds, kinds, names
 from pykai.objects.gpu_request import shares_gpu
 from pykai.objects.units import rfc3339
@@ -159,7 +158,8 @@ def _effects(before: Decided, after: Decided, gained: bool) -> Iterator[Effect]:
     """Yield workloads of both states that are pending, or evicted, in only one of them."""
     worse, better = (before, after) if gained else (after, before)
     suffering = worse.waiting.keys() | {each.gang for each in worse.plan.evictions}
-    well = _gangs(better.snapshot, suffering) - better.waiting.keys() - {each.gang for each in better.plan.evictions}
+    known = better.snapshot.gangs.rows_of(suffering).keys()
+    well = known - better.waiting.keys() - {each.gang for each in better.plan.evictions}
     for gang in sorted(well):
         verdict = worse.waiting.get(gang)
         bad = EVICTED if verdict is None else "Waits"
@@ -167,10 +167,6 @@ def _effects(before: Decided, after: Decided, gained: bool) -> Iterator[Effect]:
         states = (bad, good) if gained else (good, bad)
         reason = "" if verdict is None or verdict.dominant is None else verdict.dominant.message
         yield Effect(*gang, *states, reason)
-
-
-def _gangs(snapshot: Snapshot, keys: Iterable[Key]) -> set[Key]:
-    return set(snapshot.gangs.rows_of(keys))
 
 
 # ------------------------------------------------------------------------------------------- from manifests to objects
@@ -182,7 +178,9 @@ def objects_of(decided: Decided, manifests: Sequence[Manifest]) -> tuple[list[An
     there = {(resource.kind, obj["metadata"]["name"]) for resource, obj in known}
     there |= {("Node", name) for name in decided.snapshot.nodes.names}
     admitted = validation.admit(manifests, there)
-    _reject_existing(decided, admitted)
+    pods = decided.cache.of(kinds.Pod)
+    if twice := [one for one in admitted if one.obj["kind"] == "Pod" and (one.key[1], one.key[2]) in pods]:
+        raise RejectedError("\n".join(f"{one.manifest.origin}: pod {'/'.join(one.key[1:])} exists" for one in twice))
     return loop.run(_apply_in_memory(decided, admitted, known), decided.now)
 
 
@@ -196,14 +194,6 @@ def _existing(decided: Decided) -> Iterator[tuple[Resource, Object]]:
             meta = {"uid": f"known-{obj.metadata.name}", "creationTimestamp": rfc3339(decided.now), **stated}
             whole.pop("status", None)
             yield resource, {**whole, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
-
-
-def _reject_existing(decided: Decided, admitted: Sequence[Admitted]) -> None:
-    """Raise RejectedError for pods that already exist."""
-    pods = decided.cache.of(kinds.Pod)
-    there = [one for one in admitted if one.obj["kind"] == "Pod" and (one.key[1], one.key[2]) in pods]
-    if there:
-        raise RejectedError("\n".join(f"{one.manifest.origin}: pod {'/'.join(one.key[1:])} exists" for one in there))
 
 
 async def _apply_in_memory(

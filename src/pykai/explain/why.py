@@ -6,13 +6,13 @@ Everything is read from a decided state (`source.Decided`). An `Explanation` is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct, field
 
 from pykai.explain.source import Decided
-from pykai.model.plan import ActionVerdict, Category, Dominant, Evict, Key, Verdict
+from pykai.model.plan import ActionVerdict, Category, Dominant, Key, Verdict
 from pykai.model.resources import GPU
 from pykai.model.status import Status
 from pykai.objects.units import rfc3339
@@ -30,7 +30,8 @@ EVICTED = "Evicted"
 """The next cycle evicts pods of it."""
 ENDING = "Ending"
 NO_PODS = "NoPods"
-WAITING_FOR_VICTIMS, BEING_BOUND = "WaitingForVictims", "Binding"
+NOMINATED = Dominant("WaitingForVictims", Category.VICTIMS, "It is nominated and waits for pods to terminate")
+BEING_BOUND = Dominant("Binding", Category.BINDING, "It is being bound by the binder")
 
 
 class Amounts(Struct, frozen=True, rename="camel"):
@@ -127,31 +128,24 @@ def explain(decided: Decided, gang: Key, *, with_position: bool = True) -> Expla
     verdict = decided.waiting.get(gang)
     counts = _pods(decided, row)
     state = _state(verdict, counts)
+    gangs, queues = decided.snapshot.gangs, decided.snapshot.queues
+    at = (gangs.last_start(row) if state == RUNNING else None) or gangs.created(row)
+    evictors = {"/".join(each.evictor or ()): None for each in decided.plan.evictions if each.gang == gang}
     return Explanation(
         namespace=gang[0],
         name=gang[1],
         state=state,
-        since=_since(decided, row, state),
+        since=rfc3339(at) if at else "",
         pods={name: count for name, count in counts.items() if count},
-        queue=_queue(decided, row),
+        queue=None if gangs.queue[row] < 0 else standing(decided, queues.names[gangs.queue[row]]),
         position=position(decided, gang) if with_position and verdict is not None else None,
         reason=_reason(state, verdict),
         verdicts=() if verdict is None else verdict.actions,
-        evicted_for=_evictors(each for each in decided.plan.evictions if each.gang == gang),
+        evicted_for=tuple(filter(None, evictors)),
         waits_for=tuple(_awaited_terminations(decided, row)) if state == VICTIMS else (),
         notes=decided.notes,
         messages=_messages(verdict),
     )
-
-
-def find(decided: Decided, pod: Key) -> Key | None:
-    """Return the gang of a pod; None if the pod has none or does not exist."""
-    pods = decided.snapshot.pods
-    row = pods.rows_of([pod]).get(pod)
-    if row is None or pods.gang[row] < 0:
-        return None
-    key: Key = decided.snapshot.gangs.objects[int(pods.gang[row])].metadata.key
-    return key
 
 
 # ---------------------------------------------------------------------------------------------------------------- state
@@ -196,23 +190,7 @@ def _state(verdict: Verdict | None, counts: Mapping[str, int]) -> str:
 def _reason(state: str, verdict: Verdict | None) -> Dominant | None:
     if verdict is not None and verdict.dominant is not None:
         return verdict.dominant
-    if state == VICTIMS:
-        return Dominant(WAITING_FOR_VICTIMS, Category.VICTIMS, "It is nominated and waits for pods to terminate")
-    if state == BINDING:
-        return Dominant(BEING_BOUND, Category.BINDING, "It is being bound by the binder")
-    return None
-
-
-def _since(decided: Decided, row: int, state: str) -> str:
-    gangs = decided.snapshot.gangs
-    started = gangs.last_start(row) if state == RUNNING else None
-    at = started or gangs.created(row)
-    return rfc3339(at) if at else ""
-
-
-def _evictors(evictions: Iterable[Evict]) -> tuple[str, ...]:
-    found = {"/".join(each.evictor): None for each in evictions if each.evictor is not None}
-    return tuple(found)
+    return {VICTIMS: NOMINATED, BINDING: BEING_BOUND}.get(state)
 
 
 def _awaited_terminations(decided: Decided, row: int) -> Iterator[str]:
@@ -236,11 +214,6 @@ def _messages(verdict: Verdict | None) -> dict[str, str]:
 
 
 # --------------------------------------------------------------------------------------------------- queue and position
-def _queue(decided: Decided, row: int) -> QueueStanding | None:
-    queues, queue = decided.snapshot.queues, decided.snapshot.gangs.queue[row]
-    return None if queue < 0 else standing(decided, queues.names[queue])
-
-
 def standing(decided: Decided, name: str) -> QueueStanding:
     """Return the state of a queue after the cycle; KeyError if there is none of that name."""
     queues = decided.snapshot.queues

@@ -1,4 +1,4 @@
-"""Writes of more than one request or with a body of their own: binding a pod, and installing CRDs.
+"""Operations of more than one request or with a body of their own: binding a pod, listing pages, installing CRDs.
 
 CRDs are server-side applied, so existing custom resources keep their data and gain fields.
 """
@@ -6,14 +6,16 @@ CRDs are server-side applied, so existing custom resources keep their data and g
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 import structlog
 
-from pykai.kube.api import Api, Object, Patch, Ref
+from pykai.kube.api import EVERYTHING, Api, Object, Paging, Patch, Ref, Resource, Selection
 from pykai.kube.errors import NotFound, Timeout
 from pykai.kube.resources import CRD
+
+T = TypeVar("T")
 
 
 async def bind(api: Api, pod: Ref, node: str, uid: str = "", annotations: Mapping[str, str] | None = None) -> None:
@@ -24,6 +26,19 @@ async def bind(api: Api, pod: Ref, node: str, uid: str = "", annotations: Mappin
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
     await api.post(pod.sub("binding"), body)
+
+
+async def pages(
+    api: Api, resource: Resource, into: type[T], where: Selection = EVERYTHING, size: int = 500
+) -> AsyncIterator[Sequence[T]]:
+    """Yield the objects of a kind page by page, so that no response is large."""
+    paging = Paging(size)
+    while True:
+        page = await api.list(resource, into, where, paging)
+        yield page.items
+        if not page.token:
+            return
+        paging = Paging(size, page.token)
 
 
 MANAGER: Final = "kai-definitions"

@@ -25,9 +25,10 @@ from pykai.engine.budgets import SearchBudgets
 from pykai.engine.decide import service_order
 from pykai.engine.policy import Policy
 from pykai.kube import resources
-from pykai.kube.api import Api, Object, Paging, Resource
+from pykai.kube.api import Api, Object, Resource
 from pykai.kube.codec import decode, encode
 from pykai.kube.errors import ApiError, NotFound
+from pykai.kube.operations import pages
 from pykai.model.params import SchedulerParams
 from pykai.model.snapshot import Snapshot
 from pykai.objects import names
@@ -131,7 +132,6 @@ async def _send(request: web.Request, file: IO[bytes]) -> web.StreamResponse:
 
 
 MEMBER = "snapshot.json"
-PAGE = 500
 IN_MEMORY = 32 * 1024 * 1024
 _NANOSECONDS = 1_000_000_000
 
@@ -189,18 +189,13 @@ async def _write_objects(objects: AsyncIterator[bytes], source: Source, out: IO[
 
 
 async def _objects(api: Api, params: SchedulerParams, source: Source, with_env: bool) -> AsyncIterator[bytes]:
-    where, token = selection(source, params, selective=True), ""
-    while True:
-        page = await api.list(source.resource, Raw, where, Paging(PAGE, token))
-        for item in page.items:
+    async for items in pages(api, source.resource, Raw, selection(source, params, selective=True)):
+        for item in items:
             if source.names_only:
                 kind, metadata = source.resource.kind, decode(item, Object)["metadata"]
                 yield encode({"apiVersion": source.resource.api_version, "kind": kind, "metadata": metadata})
             else:
                 yield bytes(item) if source.kind is not Pod or with_env else _without_env(item)
-        token = page.token
-        if not token:
-            return
 
 
 def _without_env(item: Raw) -> bytes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykai.explain.expected_start import expected_start
 from pykai.explain.freed_capacity import FreedCapacity
-from pykai.explain.remedies import expected_start, remedies
+from pykai.explain.remedies import remedies
 from pykai.objects.units import rfc3339
 from tests import builders
 from tests.builders import NOW, decoded

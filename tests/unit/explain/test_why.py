@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pykai.cache.cluster import ClusterCache
-from pykai.explain.source import Decided, decided
-from pykai.explain.why import Explanation, explain, find
+from pykai.explain.source import Decided, TargetError, decided, gangs_of
+from pykai.explain.why import Explanation, explain
 from pykai.model.params import SchedulerParams
 from pykai.scheduler.plan_conditions import conditions
 from tests import builders
@@ -85,8 +85,9 @@ def test_the_best_partial_fit_of_a_gang_is_told() -> None:
 def test_a_pod_leads_to_its_gang() -> None:
     found = state(QUEUE, node("a", 1), gang("g"), pod("g-0", gpus=1))
     namespace = builders.pod("any")["metadata"]["namespace"]
-    assert find(found, (namespace, "g-0")) == (namespace, "g")
-    assert find(found, (namespace, "other")) is None
+    assert gangs_of(found, "pod/g-0", namespace) == [(namespace, "g")]
+    with pytest.raises(TargetError, match="nothing named 'pod/other'"):
+        gangs_of(found, "pod/other", namespace)
 
 
 def test_an_unknown_workload_is_an_error() -> None:

@@ -26,16 +26,17 @@ from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, Forbidden
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.controllers.unstructured import to_unstructured, unstructured_pod
 from pykai.kube import resources
-from pykai.kube.api import Api, Object, Paging, Resource
+from pykai.kube.api import Api, Object, Resource
 from pykai.kube.clock import steady
 from pykai.kube.errors import Forbidden, NotFound
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import Key
+from pykai.kube.operations import pages
 from pykai.objects import kinds
 
 MAPPING_SECONDS = 600.0
 NO_MAPPING_SECONDS = 60.0
-_PAGE = Paging(limit=100)
+_PAGE = 100
 _TABLE: Final = {
     (known.api_version, known.kind): known
     for known in (*resources.BUILT_IN, *resources.PRODUCT, resources.NODE_TOPOLOGY)
@@ -101,14 +102,11 @@ class RestMapper:
             return await self._search(group, version, kind)
 
     async def _search(self, group: str, version: str, kind: str) -> Resource | None:
-        paging = _PAGE
-        while True:
-            page = await self._api.list(resources.CRD, _Definition, paging=paging)
-            resources_ = (each.resource(version, kind) for each in page.items if each.spec.group == group)
-            found = next((resource for resource in resources_ if resource), None)
-            if found or not page.token:
-                return found
-            paging = Paging(_PAGE.limit, page.token)
+        async for definitions in pages(self._api, resources.CRD, _Definition, size=_PAGE):
+            found = (each.resource(version, kind) for each in definitions if each.spec.group == group)
+            if resource := next(filter(None, found), None):
+                return resource
+        return None
 
 
 def plural_of(kind: str) -> str:
