@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from os import environ
 from pathlib import Path
 from random import Random
@@ -324,14 +324,16 @@ async def registered(
     try:
         yield
     finally:
-        for space in spaces:
-            await api.delete(NAMESPACE.ref(space))
-        for volume in (await api.list(PERSISTENT_VOLUME, kinds.PersistentVolume)).items:
-            await api.delete(PERSISTENT_VOLUME.ref(volume.metadata.name))
-        for node in nodes:
-            await api.delete(NODE.ref(node["metadata"]["name"]))
-        for limit in limits:
-            await api.delete(CSI_NODE.ref(limit["metadata"]["name"]))
+        volumes = (await api.list(PERSISTENT_VOLUME, kinds.PersistentVolume)).items
+        used = [
+            *(NAMESPACE.ref(space) for space in spaces),
+            *(PERSISTENT_VOLUME.ref(volume.metadata.name) for volume in volumes),
+            *(NODE.ref(node["metadata"]["name"]) for node in nodes),
+            *(CSI_NODE.ref(limit["metadata"]["name"]) for limit in limits),
+        ]
+        for ref in used:
+            with suppress(NotFound):  # a volume of the cluster before may end its protection, and go, meanwhile
+                await api.delete(ref)
 
 
 @pytest.mark.parametrize("seed", range(CLUSTERS))

@@ -39,6 +39,7 @@ QUEUE: Final = Definition(
         ),
         PrinterColumn("GPU-Fair-Share", _GPUS.format("fairShare"), doc="The GPUs that the queue may currently hold."),
         PrinterColumn("GPU-Requested", _GPUS.format("requested"), doc="The GPUs that workloads request."),
+        AGE,
     ),
 )
 POD_GROUP: Final = Definition(

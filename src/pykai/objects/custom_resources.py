@@ -54,7 +54,10 @@ class QueueSpec(Kind):
     ] = None
     priority: Annotated[
         int | None,
-        Doc("Queues with a higher priority are scheduled first and lose resources to reclaim last. 100 if absent."),
+        Doc(
+            "Queues with a higher priority are scheduled first and lose resources to reclaim last.",
+            default=100,
+        ),
     ] = None
     preempt_min_runtime: Annotated[
         Duration | None,

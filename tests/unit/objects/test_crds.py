@@ -49,7 +49,7 @@ def test_every_field_has_a_type_and_is_explained(definition: Any) -> None:
 COLUMNS = {
     "Queue": [
         *["Priority", "Parent", "Children", "DisplayName"],
-        *["GPU-Quota", "GPU-Limit", "GPU-Allocated", "GPU-Fair-Share", "GPU-Requested"],
+        *["GPU-Quota", "GPU-Limit", "GPU-Allocated", "GPU-Fair-Share", "GPU-Requested", "Age"],
     ],
     "Config": ["Ready", "Age"],
     "SchedulingShard": ["Ready", "Age"],
