@@ -236,18 +236,17 @@ def _reduced(before: float, now: float) -> float | None:
 
 
 def _held(amounts: Mapping[str, str | int | float] | None, resource: Resource) -> float:
-    """Return the amount of a resource in a status, in the units of messages; GPUs of all kinds are summed."""
+    """Return the amount of a resource in a status, in the units of messages.
+
+    GPUs of all kinds are summed: whole ones, shares of them, MIG instances, devices of claims.
+    """
     found = 0.0
     for name, text in (amounts or {}).items():
-        if name == resource.lower() or (resource == "GPU" and is_gpu(name)):
+        gpu = name != GPU_MEMORY_RESOURCE and (name.startswith(MIG_PREFIX) or "gpu" in name.lower())
+        if name == resource.lower() or (resource == "GPU" and gpu):
             with suppress(units.QuantityError):
                 found += float(units.parse_quantity(text))
     return _rounded(found)
-
-
-def is_gpu(name: str) -> bool:
-    """Whether a resource of a status counts GPUs: whole ones, shares of them, MIG instances, devices of claims."""
-    return name != GPU_MEMORY_RESOURCE and (name.startswith(MIG_PREFIX) or "gpu" in name.lower())
 
 
 def _rounded(value: float) -> float:

@@ -25,19 +25,17 @@ from pykai.observe.metrics import Metric, MetricKind, doubling
 
 
 def use_over_time(metric: str, config: UsageConfig, now: float) -> str | None:
-    """Return the Prometheus query for the sum of a metric over the window; None for an empty window."""
+    """Return the Prometheus query for the sum of a metric over the window; None for an empty window.
+
+    With a half-life the metric decays: it counts half for every half-life of age.
+    """
     seconds = math.floor(window_seconds(config.window, now))
     if seconds <= 0:
         return None
     resolution = units.render_duration(config.queries.resolution)
-    return f"sum_over_time(({decayed(metric, config.half_life, now)})[{seconds}s:{resolution}])"
-
-
-def decayed(metric: str, half_life: float | None, now: float) -> str:
-    """Return the metric with exponential decay: half its value for every half-life of age."""
-    if half_life is None:
-        return metric
-    return f"(({metric}) * (0.5^(({math.floor(now)} - time()) / {half_life:.6f})))"
+    if config.half_life is not None:
+        metric = f"(({metric}) * (0.5^(({math.floor(now)} - time()) / {config.half_life:.6f})))"
+    return f"sum_over_time(({metric})[{seconds}s:{resolution}])"
 
 
 QueueUsage = Mapping[str, tuple[float, float, float]]

@@ -120,7 +120,6 @@ class SpreadConstraint(Kind):
 class PodClaim(Kind):
     name: str = ""
     resource_claim_name: str | None = None
-    resource_claim_template_name: str | None = None
 
 
 class PodTemplate(Struct, gc=False, frozen=True):

@@ -182,17 +182,13 @@ async def release(api: Api, ref: Ref, uid: str) -> None:
 
 
 # ----------------------------------------------------------------------------------------------- extended claim
-def extended_claim_name(pod: Pod) -> str:
-    """The name of a pod's claim for extended resources."""
-    return f"{pod.metadata.name[:_NAME_LENGTH]}-extended-resources-{pod.metadata.uid[:8]}"
-
-
 async def _prepare_extended(api: Api, attempt: BindAttempt, given: Fields) -> None:
     """Create the claim, allocate it, and write to the pod's status which container uses what of it."""
     if not given.get("allocation"):
         raise BindError(f"empty status for the extended resources in bind request for pod {attempt.title}")
     meta, claim = attempt.pod.metadata, await _find_extended(api, attempt.pod)
-    name = claim["metadata"]["name"] if claim else extended_claim_name(attempt.pod)
+    own = f"{meta.name[:_NAME_LENGTH]}-extended-resources-{meta.uid[:8]}"
+    name = claim["metadata"]["name"] if claim else own
     if claim is None:
         owner = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid}
         metadata = {

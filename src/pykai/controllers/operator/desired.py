@@ -112,15 +112,6 @@ _PORT = 9090
 _USUAL_RETENTION = 30 * 86400.0
 
 
-def missing_prometheus(installation: Installation) -> list[str]:
-    """Return lines about missing kinds that the requested Prometheus needs."""
-    prometheus = installation.config.prometheus
-    kind = MONITOR_KIND if prometheus.external_prometheus_url else PROMETHEUS_KIND
-    if not prometheus.enabled or kind in installation.facts.installed:
-        return []
-    return [f"{PROMETHEUS_TITLE} is missing prometheus operator"]
-
-
 def prometheus_objects(installation: Installation) -> list[Object]:
     """Return the objects of the database of past usage, of installed kinds only: a Prometheus through its operator.
 
@@ -147,14 +138,6 @@ def prometheus_objects(installation: Installation) -> list[Object]:
     return [*_prometheus_access(installation), _prometheus(installation), *monitors]
 
 
-def retention_seconds(live: Object) -> float:
-    """Return the retention of a Prometheus in seconds; 30 days if it states none or an unreadable one."""
-    try:
-        return units.parse_long_duration(str((live.get("spec") or {}).get("retention") or ""))
-    except units.DurationError:
-        return _USUAL_RETENTION
-
-
 def _retired_prometheus(installation: Installation) -> list[Object]:
     """Return the objects of a disabled Prometheus: it and its access until its data has expired, then none."""
     live = installation.facts.database
@@ -162,7 +145,11 @@ def _retired_prometheus(installation: Installation) -> list[Object]:
         return []
     marked = (live["metadata"].get("annotations") or {}).get(DEPRECATED, "")
     since = parse_timestamp(marked)
-    if since is not None and installation.facts.now >= since + retention_seconds(live):
+    try:
+        retention = units.parse_long_duration(str((live.get("spec") or {}).get("retention") or ""))
+    except units.DurationError:
+        retention = _USUAL_RETENTION
+    if since is not None and installation.facts.now >= since + retention:
         return []
     mark = {DEPRECATED: rfc3339(installation.facts.now) if since is None else marked}
     database = _prometheus(installation)
@@ -284,10 +271,14 @@ def _read(specs: Mapping[str, Object]) -> tuple[list[Shard], dict[str, str]]:
 
 
 def _missing(installation: Installation) -> list[str]:
-    config, lines = installation.config, missing_prometheus(installation)
+    """Return lines about prerequisites of the requested operands that the cluster lacks."""
+    config, installed, lines = installation.config, installation.facts.installed, []
+    kind = MONITOR_KIND if config.prometheus.external_prometheus_url else PROMETHEUS_KIND
+    if config.prometheus.enabled and kind not in installed:
+        lines.append(f"{PROMETHEUS_TITLE} is missing prometheus operator")
     if installation.facts.fractions and sharing_mode(config) == names.NVFRACTIONS:
-        lines = [*lines, f"Gpu Sharing is not ready. {installation.facts.fractions}"]
-    if VPA_KIND in installation.facts.installed:
+        lines.append(f"Gpu Sharing is not ready. {installation.facts.fractions}")
+    if VPA_KIND in installed:
         return lines
     titles = [row.title for row in COMPONENTS if row.enabled(config) and row.part(config).vpa.enabled]
     if config.scheduler.vpa.enabled:

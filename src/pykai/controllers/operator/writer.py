@@ -64,11 +64,6 @@ def _same_amount(one: Any, other: Any) -> bool:
         return bool(one == other)
 
 
-def adoptable(live: Object) -> bool:
-    """Whether to adopt this object, which no operator created: a lease that replicas created for themselves."""
-    return live["kind"] == "Lease" and not live["metadata"].get("ownerReferences")
-
-
 def must_be_made_anew(live: Object, wanted: Object) -> bool:
     """Whether the change is to an immutable field, so that the object must be deleted and created again."""
     path = _FOR_LIFE.get(wanted["kind"])
@@ -142,7 +137,8 @@ class ObjectWriter:
         stamped = fingerprinted(item)
         live = await self.look_up(resource, name)
         if live is not None:
-            if not ours(live) and not adoptable(live):
+            self_made_lease = live["kind"] == "Lease" and not live["metadata"].get("ownerReferences")
+            if not ours(live) and not self_made_lease:  # replicas may have created their lease themselves
                 raise NotOurs("exists already and was not made by this operator")
             if must_be_made_anew(live, stamped):
                 await self._delete(resource, live)

@@ -27,7 +27,6 @@ from pykai.controllers.podgrouper.rules.workload import (
     namespace_of,
     text_at,
 )
-from pykai.kube.api import Object
 from pykai.objects import names
 
 
@@ -38,7 +37,14 @@ def group_wrapped(work: Workload, group_inner: Callable[[Workload], GroupSpec]) 
     labels of the wrapper.
     """
     below = work.owners[:-1]
-    inner = _inner_object(work, below)
+    inner = work.pod
+    if below:
+        owner = below[-1]
+        home = namespace_of(owner) or namespace_of(work.pod)
+        found = work.lookup.get(text_at(owner, "apiVersion"), text_at(owner, "kind"), home, name_of(owner))
+        if found is None:
+            raise GroupingError(f"{text_at(owner, 'kind')} {home}/{name_of(owner)} does not exist")
+        inner = found
     configured = default_for(work.top, kind_defaults(work))
     defaults_ = {
         names.PRIORITY_CLASS_LABEL: configured.priority_class,
@@ -52,17 +58,6 @@ def group_wrapped(work: Workload, group_inner: Callable[[Workload], GroupSpec]) 
     }
     inner = {**inner, "metadata": metadata}
     return group_inner(replace(work, top=inner, owners=(*below[:-1], inner) if below else ()))
-
-
-def _inner_object(work: Workload, below: tuple[Object, ...]) -> Object:
-    if not below:
-        return work.pod
-    owner = below[-1]
-    home = namespace_of(owner) or namespace_of(work.pod)
-    found = work.lookup.get(text_at(owner, "apiVersion"), text_at(owner, "kind"), home, name_of(owner))
-    if found is None:
-        raise GroupingError(f"{text_at(owner, 'kind')} {home}/{name_of(owner)} does not exist")
-    return found
 
 
 ANY_VERSION = "*"
