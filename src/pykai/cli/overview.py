@@ -181,7 +181,7 @@ def evictions(output: str, rows: int, **options: Any) -> None:
     """Show evictions: pods, the workloads they were evicted for, reasons, and the work lost.
 
     For a live cluster: the evictions in its events, about the last hour, and those of the next cycle. For a snapshot
-    file: the evictions of its plan. Work lost is the GPU hours since the last start; checkpoints are not known here.
+    file: the evictions of its plan. Work lost is the GPU hours since the pod started; checkpoints are not known here.
     """
     board, moment = _read_board(source_of(options))
     past = () if board.title.kind == "snapshot" else board.evictions()

@@ -113,7 +113,7 @@ class WorkloadView(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class EvictionView(msgspec.Struct, frozen=True, rename="camel"):
-    """An evicted pod. `at`: seconds since the epoch; `ran`: seconds since its workload started, None if unknown."""
+    """An evicted pod. `at`: seconds since the epoch; `ran`: seconds since it started, None if unknown."""
 
     at: float
     namespace: str
@@ -395,7 +395,8 @@ class Overview:
     def _eviction(self, evict: Evict, pod: int, groups: Mapping[Key, int]) -> EvictionView:
         snapshot, gang = self.snapshot, groups[evict.gang]
         gangs, evictor = snapshot.gangs, evict.evictor
-        node, started = int(snapshot.pods.node[pod]), gangs.last_start(gang)
+        node, began = int(snapshot.pods.node[pod]), snapshot.pods.objects[pod].status.start_time
+        started = gangs.last_start(gang) if began is None else began.timestamp()
         return EvictionView(
             at=self.now,
             namespace=evict.pod[0],

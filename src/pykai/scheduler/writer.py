@@ -201,7 +201,9 @@ class EvictionWriter:
         request = gpu_request(pod_amounts(decode_template(pod.spec)), pod.metadata.annotations or {})
         facts |= {names.EVICTED_QUEUE: group.spec.queue, names.EVICTED_NODE: node}
         facts[names.EVICTED_GPUS] = f"{request.gpus:g}"
-        if started := (group.metadata.annotations or {}).get(names.LAST_START_TIMESTAMP, ""):
+        if pod.status.start_time is not None:
+            facts[names.EVICTED_STARTED] = rfc3339(pod.status.start_time.timestamp())
+        elif started := (group.metadata.annotations or {}).get(names.LAST_START_TIMESTAMP, ""):
             facts[names.EVICTED_STARTED] = started
         for about in (about_gang(group), about_pod(pod)):
             self._context.access.recorder.record(about, "Evict", evict.message, "Warning", facts)

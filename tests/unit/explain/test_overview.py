@@ -197,6 +197,14 @@ def test_an_eviction_names_both_sides_and_the_work_lost() -> None:
     assert found.gist == "a used 4 GPUs with a quota of 2 and a fair share of 3"
 
 
+def test_the_work_lost_counts_from_the_start_of_the_pod() -> None:
+    """A pod of a gang may have started later than the gang."""
+    group, holder = gang("x", "a", 4, "n1")
+    holder["status"]["startTime"] = rfc3339(NOW - 900)
+    (found,) = overview(*two_teams(), group, holder, *gang("y", "b", 1)).evictions
+    assert found.lost_gpu_hours == pytest.approx(1.0)
+
+
 def test_the_gist_of_other_evictions_is_their_message() -> None:
     found = EvictionView(0.0, "ns", "p", "w", "q", "preempt", "Pod ns/p was preempted by workload ns/w")
     assert found.gist == "was preempted by workload ns/w"

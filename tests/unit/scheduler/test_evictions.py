@@ -37,6 +37,18 @@ async def leaving(it: Rig, name: str) -> bool:
     return found is None or "deletionTimestamp" in found["metadata"]
 
 
+async def test_the_event_of_an_eviction_says_since_when_the_pod_ran() -> None:
+    """Its own start, which kubelets write, not that of its gang, which is known only where minimum runtimes need it."""
+    async with rig() as it:
+        await full_house(it)
+        status = {"startTime": "2026-01-01T00:00:00Z"}
+        await it.api.patch(POD.ref("train-0", "team").sub("status"), Patch.merge({"status": status}))
+        await submit(it.api, pod("build"), priorityClassName=BUILD)
+        events = await it.until(lambda: it.at_least(2, "Evict"))
+        started = {event["metadata"]["annotations"]["pykai.io/evicted-started"] for event in events}
+        assert started == {"2026-01-01T00:00:00Z"}
+
+
 async def annotations_of(it: Rig, name: str) -> dict[str, str]:
     found: Object = await it.api.get(POD_GROUP.ref(name, "team"), Object)
     return found["metadata"].get("annotations") or {}
