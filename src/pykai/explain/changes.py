@@ -5,7 +5,7 @@ Each is a value whose method `of(decided)` returns the objects that would change
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -198,13 +198,6 @@ class AddPods:
             name = f"{first.name}{ADDED}{number}"
             spec = replace(model.spec, node_name="", scheduling_gates=ABSENT)
             yield Change(replace(model, metadata=replace(first, name=name, uid=name), spec=spec))
-
-
-def changed(decided: Decided, edits: Sequence[ClusterChange]) -> Decided:
-    """Return the state with all edits applied in order, decided again."""
-    if not edits:
-        return decided
-    return decided.again([change for edit in edits for change in edit.of(decided)])
 
 
 def parse_set(text: str) -> SetQueue:

@@ -124,7 +124,6 @@ class ReconcileLoop(Generic[K]):
         self._running: dict[K, asyncio.Task[None]] = {}
         self._dirty: dict[K, float] = {}  # added while in progress: key -> when to reconcile it again
         self._failures: dict[K, int] = {}
-        self._stopped = asyncio.Event()
         self._quiet = asyncio.Event()
         self._quiet.set()
 
@@ -147,23 +146,25 @@ class ReconcileLoop(Generic[K]):
 
     # ---------------------------------------------------------------------------------------------- the workers
     async def run(self, reconcile: Reconcile[K]) -> None:
-        """Reconcile keys until `stop`, then wait for running reconciles; cancellation cancels them."""
+        """Reconcile keys until cancelled, which cancels the running reconciles."""
         if self._reconcile is not None:
             raise RuntimeError(f"the loop {self.name} is already running")
         self._reconcile = reconcile
         try:
             self._start_workers()
-            await self._stopped.wait()
-            await self._quiet.wait()
+            await asyncio.Event().wait()
         finally:
             self._reconcile = None
-            await self._cancel()
-
-    def stop(self) -> None:
-        """Start no more reconciles; `run` returns when the running ones have ended."""
-        self._stopped.set()
-        self._clear()
-        self._report()
+            for key in list(self._waiting):
+                self._unschedule(key)
+            self._ready.clear()
+            self._dirty.clear()
+            tasks = list(self._running.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._running.clear()
+            self._report()
 
     async def quiet(self) -> None:
         """Return once no key is ready or being reconciled; keys may still wait for their delay."""
@@ -175,7 +176,7 @@ class ReconcileLoop(Generic[K]):
         return self._pace.timers or asyncio.get_running_loop()
 
     def _schedule(self, key: K, when: float) -> None:
-        if self._stopped.is_set() or key in self._ready:
+        if key in self._ready:
             return
         if key in self._running:
             self._dirty[key] = min(when, self._dirty.get(key, when))
@@ -244,26 +245,9 @@ class ReconcileLoop(Generic[K]):
             log.warning("reconcile failed", **fields)
         else:
             log.error("reconcile failed", **fields, exc_info=error)
-        if not self._stopped.is_set():
-            self._wait(key, self._timers.time() + wait)
+        self._wait(key, self._timers.time() + wait)
 
-    # ------------------------------------------------------------------------------------------------ shutdown
     def _report(self) -> None:
         self._meter.depth(len(self._ready), len(self._running))
         if not self._ready and not self._running:
             self._quiet.set()
-
-    def _clear(self) -> None:
-        for key in list(self._waiting):
-            self._unschedule(key)
-        self._ready.clear()
-        self._dirty.clear()
-
-    async def _cancel(self) -> None:
-        self._clear()
-        tasks = list(self._running.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._running.clear()
-        self._report()

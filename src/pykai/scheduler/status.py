@@ -95,9 +95,6 @@ class WriteQueue:
         """Drop the pending write of this key."""
         self._writes.pop(key, None)
 
-    def __len__(self) -> int:
-        return len(self._writes)
-
     async def run(self) -> None:
         """Run pending writes until cancelled."""
         await self._loop.run(self._send)

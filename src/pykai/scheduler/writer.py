@@ -56,11 +56,6 @@ class InFlightWrites:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("write crashed", exc_info=error)
 
-    async def settled(self) -> None:
-        """Return when no write is in flight."""
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
-
     async def close(self) -> None:
         """Cancel all writes in flight."""
         tasks = list(self._tasks)

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import structlog
-
 from pykai.cache.assumed import Assumptions
 from pykai.kube.backoff import ItemBackoff
 from pykai.model.plan import Key
@@ -15,8 +13,6 @@ from pykai.objects.kinds import BindRequest
 from pykai.observe.metrics import Metrics
 from pykai.scheduler.group_membership import ExpectedGroups
 from pykai.scheduler.status import StatusUpdater, WriteAccess
-
-log = structlog.get_logger(component="scheduler")
 
 
 class DirectBind(Protocol):
