@@ -24,8 +24,8 @@ from aiohttp import ClientSession, CookieJar
 from pykai.dashboard.access import LoopbackGate
 from pykai.dashboard.board import Board, DecidedMoment, Title
 from pykai.dashboard.server import Dashboard, serving
-from pykai.explain.expected_start import expected_start
 from pykai.explain.remedies import remedies
+from pykai.explain.running_workloads import expected_start
 from pykai.explain.source import Decided, from_file
 from pykai.explain.why import explain
 

@@ -21,9 +21,8 @@ from pykai.kube.operations import bind
 from pykai.kube.resources import JOB, NODE, POD
 from pykai.local import clusters
 from pykai.local.clusters import ClusterError, clusters_root
-from pykai.local.containers import Image
 from pykai.local.control_plane import ControlPlane, PartError, start_cluster
-from pykai.local.pod_runtime import Containers, Host
+from pykai.local.pod_runtime import Containers, Host, Image
 from pykai.local.process import ProcessId, identify, wait_for_end
 from pykai.local.session import ClusterPlan, LocalComponent, live
 from tests.hollow_nodes import hollow_nodes

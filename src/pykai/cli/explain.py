@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from pykai.cli.flags import InputError
 from pykai.cli.state import output_option, print_as_data, read_state, source_of, state_options
 from pykai.explain import why
-from pykai.explain.expected_start import expected_start
 from pykai.explain.remedies import remedies
+from pykai.explain.running_workloads import expected_start
 from pykai.explain.source import TargetError, gangs_of
 from pykai.explain.why import Amounts, Explanation
 from pykai.observe.wording import many, reason_line, short_name

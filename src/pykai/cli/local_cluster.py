@@ -25,7 +25,7 @@ from pykai.hollow.hollow_node import HollowDevice
 from pykai.hollow.kubelet_settings import Log, OnStart
 from pykai.hollow.kubelet_settings import Program as PodProgram
 from pykai.kube.api import Api, Object
-from pykai.local.containers import Image, Images
+from pykai.local.pod_runtime import Image, Images
 from pykai.local.session import LocalComponent, connect
 from pykai.objects import names
 

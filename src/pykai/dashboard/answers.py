@@ -13,8 +13,8 @@ import msgspec
 
 from pykai.dashboard.redaction import RedactedView
 from pykai.explain.changes import AddNodes, ChangeError, ClusterChange, Delete, Drain, parse_set
-from pykai.explain.expected_start import expected_start
 from pykai.explain.remedies import remedies
+from pykai.explain.running_workloads import expected_start
 from pykai.explain.what_if import WhatIfResult, what_if
 from pykai.explain.why import Explanation, explain
 from pykai.model.plan import Key

@@ -5,7 +5,7 @@ Each is a value whose method `of(decided)` returns the objects that would change
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from pykai.cache.cluster import Change
 from pykai.explain.source import Decided
+from pykai.explain.why import STARTS, VICTIMS, Explanation, explain
 from pykai.model.plan import Key
 from pykai.objects import kinds, names
 from pykai.objects.kinds import ABSENT
@@ -198,6 +199,28 @@ class AddPods:
             name = f"{first.name}{ADDED}{number}"
             spec = replace(model.spec, node_name="", scheduling_gates=ABSENT)
             yield Change(replace(model, metadata=replace(first, name=name, uid=name), spec=spec))
+
+
+def helped(decided: Decided, gang: Key, edits: Sequence[ClusterChange]) -> Explanation | None:
+    """Return the explanation of a gang after these edits; None if they do not place it."""
+    alone = placed_alone(decided, gang, edits)
+    return None if alone is None else started(alone.for_all(), gang)
+
+
+def placed_alone(decided: Decided, gang: Key, edits: Sequence[ClusterChange]) -> Decided | None:
+    """Return the state after these edits, decided as if only this gang had a turn; None if that does not place it.
+
+    Never None if the plan has evictions, because then the turns of other gangs may help this one. Without evictions,
+    other pending gangs can only take capacity from it.
+    """
+    alone = decided.again([change for edit in edits for change in edit.of(decided)], gang)
+    return alone if decided.plan.evictions or started(alone, gang) is not None else None
+
+
+def started(decided: Decided, gang: Key) -> Explanation | None:
+    """Return the explanation of a gang that is placed, now or once victims have terminated; None otherwise."""
+    found = explain(decided, gang, with_position=False)
+    return found if found.state in (STARTS, VICTIMS) else None
 
 
 def parse_set(text: str) -> SetQueue:

@@ -19,10 +19,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pykai.explain.changes import ADDED, AddNodes, AddPods, ClusterChange, Delete, EditGroup, EditPods, SetQueue
-from pykai.explain.freed_capacity import FreedCapacity, running
+from pykai.explain.changes import (
+    ADDED,
+    AddNodes,
+    AddPods,
+    ClusterChange,
+    Delete,
+    EditGroup,
+    EditPods,
+    SetQueue,
+    placed_alone,
+    started,
+)
+from pykai.explain.running_workloads import FreedCapacity, running
 from pykai.explain.source import Decided
-from pykai.explain.why import STARTS, VICTIMS, Explanation, Remedy, explain, waits
+from pykai.explain.why import Explanation, Remedy, waits
 from pykai.model.plan import Dominant, Key
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU
@@ -79,27 +90,6 @@ def remedies(decided: Decided, gang: Key) -> tuple[Remedy, ...]:
     return tuple(found)
 
 
-def helped(decided: Decided, gang: Key, edits: Sequence[ClusterChange]) -> Explanation | None:
-    """Return the explanation of a gang after these edits; None if they do not place it."""
-    alone = _alone(decided, gang, edits)
-    return None if alone is None else _started(alone.for_all(), gang)
-
-
-def _alone(decided: Decided, gang: Key, edits: Sequence[ClusterChange]) -> Decided | None:
-    """Return the state after these edits, decided as if only this gang had a turn; None if that does not place it.
-
-    Never None if the plan has evictions, because then the turns of other gangs may help this one. Without evictions,
-    other pending gangs can only take capacity from it.
-    """
-    alone = decided.again([change for edit in edits for change in edit.of(decided)], gang)
-    return alone if decided.plan.evictions or _started(alone, gang) is not None else None
-
-
-def _started(decided: Decided, gang: Key) -> Explanation | None:
-    found = explain(decided, gang, with_position=False)
-    return found if found.state in (STARTS, VICTIMS) else None
-
-
 class _Search:
     """The search for the smallest size of a family that places a gang."""
 
@@ -153,14 +143,14 @@ class _Search:
         return Remedy(self._family.kind, self._family.text(size), float(size), len(found.waits_for))
 
     def _alone(self, size: int) -> Decided | None:
-        return _alone(self._decided, self._gang, self._family.edits(size))
+        return placed_alone(self._decided, self._gang, self._family.edits(size))
 
     def _helps(self, size: int) -> Explanation | None:
         alone = self._alone(size)
         if alone is None:
             return None
         together = alone.for_all()
-        found = _started(together, self._gang)
+        found = started(together, self._gang)
         if found is None:
             self.taken = True
         elif self._family.used is not None:
@@ -405,4 +395,4 @@ def never(decided: Decided, gang: Key) -> bool:
     """Whether a pending gang could not start even alone in the cluster, with the present queues."""
     others = tuple(key for key, _ in running(decided.snapshot, _row(decided, gang)))
     empty = decided.again(Delete(others).of(decided), gang)
-    return _started(empty, gang) is None
+    return started(empty, gang) is None

@@ -61,7 +61,7 @@ class Answer(StrEnum):
     NEVER = "never starts"
 
 
-class Effect(Struct, frozen=True, rename="camel"):
+class WorkloadEffect(Struct, frozen=True, rename="camel"):
     """A workload whose outcome the change affects."""
 
     namespace: str
@@ -91,8 +91,8 @@ class WhatIfResult(Struct, frozen=True, rename="camel"):
     placements: tuple[tuple[str, str], ...]
     """The pods of the manifests that get a node, and the node."""
     evictions: tuple[Loss, ...] = ()
-    gains: tuple[Effect, ...] = ()
-    losses: tuple[Effect, ...] = ()
+    gains: tuple[WorkloadEffect, ...] = ()
+    losses: tuple[WorkloadEffect, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -154,7 +154,7 @@ def _losses(before: Decided, after: Decided) -> Iterator[Loss]:
             yield Loss(pod, gang, queue, each.action, evictor, each.moves_to)
 
 
-def _effects(before: Decided, after: Decided, gained: bool) -> Iterator[Effect]:
+def _effects(before: Decided, after: Decided, gained: bool) -> Iterator[WorkloadEffect]:
     """Yield workloads of both states that are pending, or evicted, in only one of them."""
     worse, better = (before, after) if gained else (after, before)
     suffering = worse.waiting.keys() | {each.gang for each in worse.plan.evictions}
@@ -166,7 +166,7 @@ def _effects(before: Decided, after: Decided, gained: bool) -> Iterator[Effect]:
         good = explain(better, gang, with_position=False).state
         states = (bad, good) if gained else (good, bad)
         reason = "" if verdict is None or verdict.dominant is None else verdict.dominant.message
-        yield Effect(*gang, *states, reason)
+        yield WorkloadEffect(*gang, *states, reason)
 
 
 # ------------------------------------------------------------------------------------------- from manifests to objects

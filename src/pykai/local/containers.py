@@ -1,9 +1,9 @@
-"""Containers as host processes: their command, environment and files, and how they are started, probed and restarted.
+"""Containers as host processes: their environment and files, and how they are started, probed and restarted.
 
-    images ─► command            sources ─► environment, volumes
-                  └───────► execution, probes ─► container ─► pod_runtime (what hollow kubelets call)
+    sources ─► environment, volumes
+    execution, probes ─► container ─► pod_runtime (what hollow kubelets call, and the images)
 
-An image maps to programs of this machine. Isolation is replaced as follows. Mounts are below a directory of the
+Isolation is replaced as follows. Mounts are below a directory of the
 container, `CONTAINER_SANDBOX_MOUNT_POINT` (as for host-process containers in Kubernetes), and mounted paths in
 arguments and variables are rewritten to it. Each pod has its own loopback address, in `KAI_LISTEN_HOST`. Security
 contexts, resource limits and lifecycle hooks are not enforced.
@@ -25,7 +25,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -39,32 +39,6 @@ from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.resources import CONFIG_MAP, SECRET, SERVICE_ACCOUNT
 from pykai.objects import units
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """An image: its programs by name, each as a command line on this machine, its entry point and its environment."""
-
-    programs: Mapping[str, Sequence[str]]
-    entrypoint: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
-Images = Mapping[str, Image]
-
-
-def image_name(reference: str) -> str:
-    """The image name without registry, path, tag and digest."""
-    return reference.partition("@")[0].rpartition("/")[2].partition(":")[0]
-
-
-def command_line(container: Object, image: Image) -> list[str]:
-    """The command line of a container, from its spec or its image; ValueError if the image has no such program."""
-    program, *rest = container.get("command") or image.entrypoint
-    if program not in image.programs:
-        raise ValueError(f"image {container['image']} has no program {program!r}")
-    return [*image.programs[program], *rest, *(container.get("args") or ())]
-
 
 Content = dict[str, bytes]
 _LABEL_PATH = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")

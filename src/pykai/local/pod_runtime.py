@@ -1,5 +1,7 @@
 """Runs pods whose containers are processes: fills their volumes, runs their containers, reports their status.
 
+An image maps to programs of this machine.
+
 A volume is a directory, POD/volumes/NAME, whose content is refreshed periodically as a kubelet does. A mount is a
 symbolic link to it, POD/containers/CONTAINER/PATH.
 """
@@ -11,8 +13,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,16 +29,38 @@ from pykai.local.containers import (
     Command,
     ContainerProcess,
     Content,
-    Images,
     NotYetError,
     Sources,
     Terms,
-    command_line,
     expanded,
-    image_name,
     variables_of,
 )
 from pykai.objects import units
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image: its programs by name, each as a command line on this machine, its entry point and its environment."""
+
+    programs: Mapping[str, Sequence[str]]
+    entrypoint: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+Images = Mapping[str, Image]
+
+
+def image_name(reference: str) -> str:
+    """The image name without registry, path, tag and digest."""
+    return reference.partition("@")[0].rpartition("/")[2].partition(":")[0]
+
+
+def command_line(container: Object, image: Image) -> list[str]:
+    """The command line of a container, from its spec or its image; ValueError if the image has no such program."""
+    program, *rest = container.get("command") or image.entrypoint
+    if program not in image.programs:
+        raise ValueError(f"image {container['image']} has no program {program!r}")
+    return [*image.programs[program], *rest, *(container.get("args") or ())]
 
 
 def _selected_items(content: Content, source: Object) -> Content:

@@ -29,10 +29,9 @@ from pykai.kube.client import HttpApi
 from pykai.kube.transport import Settings
 from pykai.local.build import control_plane
 from pykai.local.clusters import ClusterError, ClusterRecord, owned, remove, write_record
-from pykai.local.containers import Images
 from pykai.local.control_plane import ControlPlane, start_cluster
 from pykai.local.kubelet import HollowKubelets
-from pykai.local.pod_runtime import Containers, Host
+from pykai.local.pod_runtime import Containers, Host, Images
 from pykai.local.process import identify
 
 _CHECK_SECONDS = 0.5

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykai.explain.expected_start import expected_start
-from pykai.explain.freed_capacity import FreedCapacity
 from pykai.explain.remedies import remedies
+from pykai.explain.running_workloads import FreedCapacity, expected_start
 from pykai.objects.units import rfc3339
 from tests import builders
 from tests.builders import NOW, decoded

@@ -23,9 +23,9 @@ from pykai.kube.memory.server import MemoryApi
 from pykai.kube.resources import CONFIG_MAP, POD, SECRET
 from pykai.local import containers as probes
 from pykai.local import pod_runtime
-from pykai.local.containers import Image, Sources, command_line, expanded, image_name
+from pykai.local.containers import Sources, expanded
 from pykai.local.kubelet import HollowKubelets
-from pykai.local.pod_runtime import Containers, Host, relocated
+from pykai.local.pod_runtime import Containers, Host, Image, command_line, image_name, relocated
 from pykai.local.process import identify
 from tests.hollow_nodes import hollow_nodes
 from tests.timeouts import TIMEOUT_SECONDS
