@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from pykai.engine.decide import decide
 from pykai.engine.trial import Trial
 from pykai.model.resources import GPU
 from pykai.objects import names
+from tests import builders
+from tests.properties.small_world import PACKING
 
 from .clusters import bound, evicted, gang, node, plan, pod, promised, reservation, seen
 
@@ -134,3 +138,33 @@ def test_nobody_is_moved_in_circles(came: int, moved: int) -> None:
 def test_a_gang_with_enough_sub_groups_is_not_stale(enough: int, gone: set[str]) -> None:
     group = gang("g", subGroups=PARTS, minSubGroup=enough, stalenessGracePeriod="0s")
     assert evicted(plan(node("n"), group, pod("g-0", "n", part="right"))) == gone
+
+
+@pytest.mark.parametrize(("phase", "gone"), [("Succeeded", set()), ("Failed", {"g-0"})])
+def test_a_gang_of_which_a_pod_has_succeeded_is_not_stale(phase: str, gone: set[str]) -> None:
+    """Its pods end one after the other; a pod that failed is missed."""
+    ended = pod("g-1", "n")
+    ended = replace(ended, status=replace(ended.status, phase=phase))
+    group = gang("g", minMember=2, stalenessGracePeriod="0s")
+    assert evicted(plan(node("n"), group, pod("g-0", "n"), ended)) == gone
+
+
+# ----------------------------------------------------------------------------------------------------------- identities
+def test_gangs_of_one_name_in_two_namespaces_are_two() -> None:
+    """One waits for a second pod; that of the other namespace is none of its own."""
+    objects = [builders.node("n", 4), builders.queue("q")]
+    for namespace, least in (("ns", 2), ("other", 1)):
+        objects.append(builders.pod_group("g", min_member=least, metadata={"namespace": namespace}))
+        objects.append(builders.pod("g-0", "g", requests={"gpu": 1}, namespace=namespace))
+    found = decide(builders.snapshot(objects), PACKING, builders.NOW)
+    assert [bind.pod for bind in found.binds] == [("other", "g-0")]
+    assert [verdict.gang for verdict in found.verdicts] == [("ns", "g")]
+
+
+def test_a_pod_without_gpus_is_not_drawn_to_shared_devices() -> None:
+    """The score of nodes with room on a shared device is for pods that share one."""
+    sharer = [gang("s"), pod("s-0", "n1", share="0.5", device="d"), reservation("n1", "d")]
+    found = plan(
+        node("n1", gpus=2), node("n2"), *sharer, gang("c"), pod("c-0", cpu="1"), gang("d"), pod("d-0", share="0.3")
+    )
+    assert bound(found) == {"c-0": "n2", "d-0": "n1"}
