@@ -43,16 +43,16 @@ def has_place(state: Decided, gang: Key, edits: list[ClusterChange]) -> bool:
 @settings(max_examples=8)
 @given(contended(6))
 def test_a_remedy_starts_the_gang_and_one_unit_less_does_not(cluster: Cluster) -> None:
+    """Of the first workload in the order of service, and of the last, which others go before."""
     state = state_of(cluster)
-    gang = next((key for key in state.order if key in state.waiting and not state.waiting[key].has_place), None)
-    if gang is None:
-        return
-    by_kind = {(family.kind, family.text(1)): family for family in families(state, gang)}
-    for remedy in remedies(state, gang):
-        size = int(remedy.amount)
-        family = next(each for each in by_kind.values() if each.kind == remedy.kind and each.text(size) == remedy.text)
-        assert has_place(state, gang, list(family.edits(size))), remedy
-        assert size == 1 or not has_place(state, gang, list(family.edits(size - 1))), remedy
+    waiting = [key for key in state.order if key in state.waiting and not state.waiting[key].has_place]
+    for gang in dict.fromkeys([*waiting[:1], *waiting[-1:]]):
+        known = families(state, gang)
+        for remedy in remedies(state, gang):
+            size = int(remedy.amount)
+            family = next(each for each in known if each.kind == remedy.kind and each.text(size) == remedy.text)
+            assert has_place(state, gang, list(family.edits(size))), remedy
+            assert size == 1 or not has_place(state, gang, list(family.edits(size - 1))), remedy
 
 
 @settings(max_examples=12)
