@@ -71,7 +71,7 @@ from pykai.scheduler.writer_context import Colocated
 LEASE = "kai-all"
 BUSY_WORKERS = 32
 """Workers of the binder and the pod grouper, which pods wait for: a worker mostly waits for the API server."""
-UNHURRIED = frozenset({POD_GROUP.plural})
+LOW_PRIORITY_KINDS = frozenset({POD_GROUP.plural})
 """Kinds whose creation yields to binds: the scheduler in this process knows these objects before they are written."""
 PATHS = (*PODS, *QUEUES, *POD_GROUPS)
 FLAGS = (
@@ -234,7 +234,7 @@ async def _install(kubeconfig: str) -> None:
 def all(**flags: Any) -> None:  # noqa: A001 - the command's name
     """Every component in one process, for small clusters."""
     process = process_of("all", flags, LEASE)
-    process = replace(process, client=replace(process.client, unhurried=UNHURRIED))
+    process = replace(process, client=replace(process.client, low_priority_kinds=LOW_PRIORITY_KINDS))
     warn_ineffective(LOGS, flags)
     settings = settings_of(flags)
     check_config(settings.scheduler.config)

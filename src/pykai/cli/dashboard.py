@@ -58,14 +58,14 @@ def dashboard(
         tls.load_cert_chain(tls_cert_file, tls_private_key_file)
     with reported_access_errors():
         if source.snapshot is not None:
-            asyncio.run(serve_by_hand(board_of(source), port))
+            asyncio.run(serve_on_loopback(board_of(source), port))
         elif in_cluster:
             asyncio.run(_serve_cluster(source, in_cluster, tls))
         else:
             asyncio.run(_serve_live(source, port))
 
 
-async def serve_by_hand(board: Board, port: int) -> None:
+async def serve_on_loopback(board: Board, port: int) -> None:
     """Serve on loopback until a signal."""
     gate, stop = LoopbackGate(), stop_event()
     async with serving(Dashboard(board, gate), LOOPBACK, port) as bound_port:
@@ -75,7 +75,7 @@ async def serve_by_hand(board: Board, port: int) -> None:
 
 async def _serve_live(source: StateSource, port: int) -> None:
     async with live_board(source) as (board, _):
-        await serve_by_hand(board, port)
+        await serve_on_loopback(board, port)
 
 
 async def _serve_cluster(source: StateSource, address: str, tls: ssl.SSLContext | None) -> None:

@@ -244,13 +244,13 @@ def _decision_log() -> DecisionLog:
 
 def _serve_dashboard(options: SimulateOptions, log: DecisionLog, run: Simulation, outcome: SimulationResult) -> None:
     """Serve the dashboard of the run until Ctrl-C."""
-    from pykai.cli.dashboard import PORT, serve_by_hand
+    from pykai.cli.dashboard import PORT, serve_on_loopback
     from pykai.dashboard.simulated import simulated_board
 
     name = " ".join(map(str, options.paths)) or f"{options.nodes} nodes, {options.jobs} jobs"
     board = simulated_board(name, log, outcome, run.setting.start)
     with reported_errors():
-        asyncio.run(serve_by_hand(board, PORT))
+        asyncio.run(serve_on_loopback(board, PORT))
 
 
 def _run_simulation(

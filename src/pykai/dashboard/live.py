@@ -91,7 +91,7 @@ class LiveBoard(Board):
             EVENT, Object, Selection(fields=f"involvedObject.kind={POD_GROUP.kind}"), optional=True
         )
         self._events.subscribe(self._event_changed)
-        self._told: dict[str, EvictionView] = {}
+        self._recorded: dict[str, EvictionView] = {}
         self._by_gang: dict[Key, dict[str, HistoryLine]] = {}
         self._samples = Samples()
         self._last_sample = 0.0
@@ -120,8 +120,8 @@ class LiveBoard(Board):
         began = asyncio.get_running_loop().time()
         while True:
             missing = [kind for kind in self._kinds if not kind.alive]
-            patient = asyncio.get_running_loop().time() - began < SYNC_TIMEOUT_SECONDS
-            if not missing or (not patient and not any(kind.resource in NEEDED for kind in missing)):
+            in_time = asyncio.get_running_loop().time() - began < SYNC_TIMEOUT_SECONDS
+            if not missing or (not in_time and not any(kind.resource in NEEDED for kind in missing)):
                 break
             self._update_problems()
             await asyncio.sleep(POLL_SECONDS)
@@ -164,7 +164,7 @@ class LiveBoard(Board):
         return (*kept, newest) if newest is not None and (not kept or newest.at > kept[-1].at) else kept
 
     def evictions(self, until: float | None = None) -> tuple[EvictionView, ...]:
-        return tuple(sorted(self._told.values(), key=lambda each: (-each.at, each.namespace, each.pod)))
+        return tuple(sorted(self._recorded.values(), key=lambda each: (-each.at, each.namespace, each.pod)))
 
     def history(self, gang: Key, until: float | None = None) -> list[HistoryLine]:
         known = from_object(self._moment, gang) if self._moment else []
@@ -183,29 +183,29 @@ class LiveBoard(Board):
         while len(lines) > MOST_EVENTS:
             del lines[next(iter(lines))]
         if event.get("reason") == "Evict":
-            self._told[name] = self._eviction(event, at, gang, text)
-            while len(self._told) > MOST_EVICTIONS:
-                del self._told[next(iter(self._told))]
+            self._recorded[name] = self._eviction(event, at, gang, text)
+            while len(self._recorded) > MOST_EVICTIONS:
+                del self._recorded[next(iter(self._recorded))]
 
     def _eviction(self, event: Object, at: float, gang: Key, text: str) -> EvictionView:
-        said: Mapping[str, str] = (event.get("metadata") or {}).get("annotations") or {}
+        annotations: Mapping[str, str] = (event.get("metadata") or {}).get("annotations") or {}
         pod = _EVICTED_POD.search(text)
-        started = parse_timestamp(said.get(names.EVICTED_STARTED))
-        evictor = said.get(names.EVICTOR_NAMESPACE, ""), said.get(names.EVICTOR_NAME, "")
+        started = parse_timestamp(annotations.get(names.EVICTED_STARTED))
+        evictor = annotations.get(names.EVICTOR_NAMESPACE, ""), annotations.get(names.EVICTOR_NAME, "")
         evicting = self._cache.of(PodGroup).get(evictor)
         return EvictionView(
             at=at,
             namespace=gang[0],
             pod=pod[2].rstrip(".") if pod else gang[1],
             workload=gang[1],
-            queue=said.get(names.EVICTED_QUEUE, ""),
-            action=said.get(names.EVICTOR_ACTION, ""),
+            queue=annotations.get(names.EVICTED_QUEUE, ""),
+            action=annotations.get(names.EVICTOR_ACTION, ""),
             message=text,
             evictor_namespace=evictor[0],
             evictor=evictor[1],
             evictor_queue=evicting.spec.queue if evicting is not None else "",
-            node=said.get(names.EVICTED_NODE, ""),
-            gpus=_number(said.get(names.EVICTED_GPUS)) or 0.0,
+            node=annotations.get(names.EVICTED_NODE, ""),
+            gpus=_number(annotations.get(names.EVICTED_GPUS)) or 0.0,
             ran=None if started is None else max(at - started, 0.0),
         )
 

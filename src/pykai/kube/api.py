@@ -159,14 +159,14 @@ class PatchType(StrEnum):
 class Patch:
     """A change to an object. Build one with `merge`, `json`, `strategic` or `apply`.
 
-    `patient`: sent with the low priority of status writes. `dry_run`: the server validates but does not store it.
+    `low_priority`: sent with the low priority of status writes. `dry_run`: the server validates but does not store it.
     """
 
     type: PatchType
     body: Body | Sequence[Object]
     manager: str = ""
     force: bool = False
-    patient: bool = False
+    low_priority: bool = False
     dry_run: bool = False
 
     @classmethod

@@ -61,7 +61,7 @@ class HttpApi:
 
     def __init__(self, access: Access, settings: Settings | None = None) -> None:
         settings = settings or Settings()
-        self._unhurried = settings.unhurried
+        self._low_priority_kinds = settings.low_priority_kinds
         self._transport = Transport(access, settings)
         self._versions = Versions(lambda path: self._transport.send(Request("GET", path)))
 
@@ -101,7 +101,7 @@ class HttpApi:
         resource = await self._versions.of(resource)
         sent = as_written(resource, addressed(resource, body, namespace))
         target = resource.path(sent["metadata"].get("namespace") or "")
-        lane = RequestLane.CHATTER if resource.plural in self._unhurried else lane_of(resource, "POST")
+        lane = RequestLane.LOW_PRIORITY if resource.plural in self._low_priority_kinds else lane_of(resource, "POST")
         return await self._write("POST", target, lane, sent)
 
     async def update(self, ref: Ref, body: Body) -> Object:
@@ -119,7 +119,7 @@ class HttpApi:
         request = Request(
             "PATCH",
             ref.path + _query(options),
-            RequestLane.CHATTER if patch.patient else lane_of(ref, "PATCH"),
+            RequestLane.LOW_PRIORITY if patch.low_priority else lane_of(ref, "PATCH"),
             encode(body),
             content_type=patch.type.value,
             repeatable=patch.type is not PatchType.JSON,
@@ -174,7 +174,7 @@ def lane_of(target: Ref | Resource, method: str) -> RequestLane:
     if subresource == "binding" or resource == known.LEASE or (resource == known.BIND_REQUEST and method == "POST"):
         return RequestLane.BINDS
     if resource == known.EVENT or (subresource == "status" and method != "GET"):
-        return RequestLane.CHATTER
+        return RequestLane.LOW_PRIORITY
     return RequestLane.ORDINARY
 
 

@@ -1,9 +1,9 @@
 """HTTP transport to a real API server: connections, rate limits, credentials, timeouts and retries.
 
 Requests use lanes, each with its own connections and rate limit: watches, which hold a connection each and are not
-limited; binds, with the leader election leases; chatter, which is events and status; and everything else. Chatter can
-fill its lane without delaying a bind or its prerequisites. It also yields to other lanes: a busy server divides its
-time among in-flight requests, so chatter sends one at a time while others are in flight.
+limited; binds, with the leader election leases; low-priority requests, which write events and status; and all others.
+Low-priority requests can fill their lane without delaying a bind or its prerequisites. They also yield to other lanes:
+a busy server divides its time among in-flight requests, so only one is sent at a time while others are in flight.
 
 A request is retried if the server asks for it (429 or 5xx with Retry-After), if it was never sent, or if it failed with
 5xx or a lost connection and is idempotent. A create or a JSON patch is not retried after that: it may have succeeded.
@@ -41,17 +41,17 @@ class RequestLane(Enum):
 
     WATCHES = "watches"
     BINDS = "binds"
-    CHATTER = "chatter"
+    LOW_PRIORITY = "low-priority"
     ORDINARY = "ordinary"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Limits of a client: `qps` and `burst` apply to ordinary requests and, separately, to chatter; 0 is no limit.
+    """Limits of a client: `qps` and `burst` apply to ordinary and, separately, to low-priority requests; 0: no limit.
 
-    `connections`: the number per lane; chatter uses at most `beside_others` of its own while other requests are in
-    flight and for `linger_seconds` afterwards. `unhurried`: kinds (plural) without latency requirements, which are
-    created as chatter.
+    `connections`: the number per lane; low-priority requests use at most `beside_others` of their own while others are
+    in flight and for `linger_seconds` afterwards. `low_priority_kinds`: kinds (plural) without latency requirements,
+    which are created with low priority.
     """
 
     qps: float = 50.0
@@ -63,7 +63,7 @@ class Settings:
     linger_seconds: float = 0.2
     timeout_seconds: float = 30.0
     watch_idle_seconds: float = 90.0
-    unhurried: frozenset[str] = frozenset()
+    low_priority_kinds: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +96,14 @@ class Transport:
         rates = {
             RequestLane.WATCHES: (0.0, 1),
             RequestLane.BINDS: binds,
-            RequestLane.CHATTER: ordinary,
+            RequestLane.LOW_PRIORITY: ordinary,
             RequestLane.ORDINARY: ordinary,
         }
         self._limits = {lane: RateLimit(*rate) for lane, rate in rates.items()}
         self._sessions = {lane: self._session(lane) for lane in RequestLane}
         self._timeout = aiohttp.ClientTimeout(total=settings.timeout_seconds, sock_connect=CONNECT_SECONDS)
         least = min(settings.beside_others, settings.connections)
-        self._chatter = YieldingLimit(least, settings.connections, settings.linger_seconds)
+        self._low_priority = YieldingLimit(least, settings.connections, settings.linger_seconds)
 
     def _session(self, lane: RequestLane) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -134,10 +134,10 @@ class Transport:
         raise AssertionError("the loop above has no end")
 
     async def _in_lane(self, request: Request, attempt: int) -> bytes | tuple[ApiError, bool]:
-        if request.lane is RequestLane.CHATTER:
-            async with self._chatter.turn():
+        if request.lane is RequestLane.LOW_PRIORITY:
+            async with self._low_priority.turn():
                 return await self._attempt(request, attempt)
-        with self._chatter.urgent():
+        with self._low_priority.urgent():
             return await self._attempt(request, attempt)
 
     async def _attempt(self, request: Request, attempt: int) -> bytes | tuple[ApiError, bool]:

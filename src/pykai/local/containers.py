@@ -3,10 +3,9 @@
     sources ─► environment, volumes
     execution, probes ─► container ─► pod_runtime (what hollow kubelets call, and the images)
 
-Isolation is replaced as follows. Mounts are below a directory of the
-container, `CONTAINER_SANDBOX_MOUNT_POINT` (as for host-process containers in Kubernetes), and mounted paths in
-arguments and variables are rewritten to it. Each pod has its own loopback address, in `KAI_LISTEN_HOST`. Security
-contexts, resource limits and lifecycle hooks are not enforced.
+Isolation is replaced as follows. Mounts are below a directory of the container, `CONTAINER_SANDBOX_MOUNT_POINT` (as for
+host-process containers in Kubernetes), and mounted paths in arguments and variables are rewritten to it. Each pod has
+its own loopback address, in `KAI_LISTEN_HOST`. Security contexts, resource limits and lifecycle hooks are not enforced.
 
 Invariant: no process outlives its context manager; if this process is killed, the kernel kills its children (Linux).
 """
@@ -282,7 +281,7 @@ async def probe(settings: ProbeSettings, ask: Callable[[], Awaitable[bool]], rep
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ContainerSettings:
     """Settings common to the containers of a pod.
 
     `host`: their listen address; `policy`: the restart policy; `grace`: returns the termination grace period;
@@ -300,14 +299,14 @@ class Terms:
 class ContainerProcess:
     """A container that runs as a process; `state`, `last`, `restarts` and `ready` are fields of its status."""
 
-    def __init__(self, spec: Object, terms: Terms, log: ContainerLog) -> None:
+    def __init__(self, spec: Object, settings: ContainerSettings, log: ContainerLog) -> None:
         self.state: Object = {"waiting": {"reason": "ContainerCreating"}}
         self.last: Object = {}
         self.restarts = 0
-        self._backoff = Backoff(terms.restart_seconds, terms.restart_seconds * _BACKOFF_FACTOR)
+        self._backoff = Backoff(settings.restart_seconds, settings.restart_seconds * _BACKOFF_FACTOR)
         self.ready = False
         self._spec = spec
-        self._terms = terms
+        self._settings = settings
         self._log = log
         self._probe_urls: dict[str, str] = {}
 
@@ -326,7 +325,7 @@ class ContainerProcess:
         """Run and restart the container until it ends by its restart policy; cancellation terminates the process."""
         while True:
             await self._execute(await self._prepare_command())
-            if self._terms.policy == "Never" or (self._terms.policy == "OnFailure" and self.exit_code == 0):
+            if self._settings.policy == "Never" or (self._settings.policy == "OnFailure" and self.exit_code == 0):
                 return
             reason = "CrashLoopBackOff" if self.exit_code else "Completed"
             self.last, self.restarts = self.state, self.restarts + 1
@@ -336,15 +335,17 @@ class ContainerProcess:
 
     def _set_state(self, state: Object, *, ready: bool = False) -> None:
         self.state, self.ready = state, ready
-        self._terms.changed()
+        self._settings.changed()
 
     async def _prepare_command(self) -> Command:
         """Prepare the command, and wait until all objects that it needs exist."""
         probes = [kind for kind in _PROBES if kind in self._spec]
         while True:
             try:
-                self._probe_urls = {kind: address_of(self._spec[kind], self._spec, self._terms.host) for kind in probes}
-                return await self._terms.prepare(self._spec)
+                self._probe_urls = {
+                    kind: address_of(self._spec[kind], self._spec, self._settings.host) for kind in probes
+                }
+                return await self._settings.prepare(self._spec)
             except (NotYetError, ValueError, ApiError) as error:
                 self._set_state({"waiting": {"reason": "CreateContainerConfigError", "message": str(error)}})
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -352,7 +353,7 @@ class ContainerProcess:
     async def _execute(self, command: Command) -> None:
         started, code = _now(), _START_FAILED_CODE
         try:
-            async with running_process(command, self._log.current.write, self._terms.grace) as process:
+            async with running_process(command, self._log.current.write, self._settings.grace) as process:
                 self._set_state({"running": {"startedAt": started}}, ready=_READY not in self._spec)
                 await self._wait_for_end(process)
             code = process.returncode or 0

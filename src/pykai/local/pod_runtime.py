@@ -28,10 +28,10 @@ from pykai.kube.errors import ApiError
 from pykai.local.containers import (
     Command,
     ContainerProcess,
+    ContainerSettings,
     Content,
     NotYetError,
     Sources,
-    Terms,
     expanded,
     variables_of,
 )
@@ -216,8 +216,10 @@ class _RunningPod:
     async def run(self, restart_seconds: float) -> None:
         spec = self._pod["spec"]
         policy = spec.get("restartPolicy", "Always")
-        terms = Terms(self._address, policy, restart_seconds, self._grace, self._changed.set, self._prepare)
-        containers = [ContainerProcess(each, terms, self._handle.logs[each["name"]]) for each in spec["containers"]]
+        settings = ContainerSettings(
+            self._address, policy, restart_seconds, self._grace, self._changed.set, self._prepare
+        )
+        containers = [ContainerProcess(each, settings, self._handle.logs[each["name"]]) for each in spec["containers"]]
         background = [
             asyncio.create_task(self._report_changes(containers)),
             asyncio.create_task(self._refresh_volumes()),

@@ -87,7 +87,7 @@ class BindWriter:
         if self._context.direct is not None and wanted():
             try:
                 if node := await self._context.direct.bind(order):
-                    return _carried_out(order, binding.pod, node)
+                    return _as_bound(order, binding.pod, node)
             except ApiError as error:
                 doubt = error
         try:
@@ -178,12 +178,10 @@ class BindWriter:
             pod = await api.get(POD.ref(order.spec.pod_name, meta.namespace), Pod)
         except NotFound:
             return None
-        return (
-            _carried_out(order, pod, pod.spec.node_name) if pod.spec.node_name and request_is_for(order, pod) else None
-        )
+        return _as_bound(order, pod, pod.spec.node_name) if pod.spec.node_name and request_is_for(order, pod) else None
 
     # ------------------------------------------------------------------------------------------------------------ ends
-    def given_up(self, request: BindRequest, pod: Pod | None) -> None:
+    def hold_gang(self, request: BindRequest, pod: Pod | None) -> None:
         """Hold back the gang of a pod whose request failed in the binder; `pod` None: it is gone."""
         if pod is not None and not pod.spec.node_name and request_is_for(request, pod):
             meta = pod.metadata
@@ -217,7 +215,7 @@ class BindWriter:
         return remaining
 
 
-def _carried_out(order: BindRequest, pod: Pod, node: str) -> BindRequest:
+def _as_bound(order: BindRequest, pod: Pod, node: str) -> BindRequest:
     """Return the request as if it had bound the pod to the node; it takes the uid of the pod."""
     metadata = structs.replace(order.metadata, uid=pod.metadata.uid)
     return structs.replace(order, metadata=metadata, spec=structs.replace(order.spec, selected_node=node))

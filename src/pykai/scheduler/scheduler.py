@@ -180,7 +180,7 @@ class Scheduler:
     def _tidy(self) -> None:
         """Before a cycle, delete failed bind requests and drop assumptions that expired unconfirmed."""
         pods = self._cache.of(Pod)
-        self._writer.give_up(
+        self._writer.delete_failed(
             (request, pods.get((request.metadata.namespace, request.spec.pod_name)))
             for request in self._informers.take_failed()
         )

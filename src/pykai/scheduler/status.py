@@ -158,7 +158,7 @@ class _Sent(Struct, frozen=True):
     """A condition as it was sent: the object's uid, the content, and the resulting resourceVersion and transition."""
 
     uid: str
-    said: object
+    content: object
     version: int
     transition: int = 0
 
@@ -241,12 +241,12 @@ class StatusUpdater:
         if pod is None or pod.metadata.uid != condition.uid or self._has_place(pod):
             return False
         shown = next((c for c in pod.status.conditions or () if c.type == names.POD_SCHEDULED), None)
-        said: object = None if shown is None else (shown.status, shown.reason, shown.message)
+        content: object = None if shown is None else (shown.status, shown.reason, shown.message)
         sent = self._sent.get(("pod", key))
         if sent is not None and sent.is_newer(pod.metadata.uid, pod.metadata.resource_version):
-            said = sent.said
+            content = sent.content
         wanted = ("False", condition.reason, condition.message)
-        if not condition.written or said == wanted:
+        if not condition.written or content == wanted:
             return True
         body = {"type": names.POD_SCHEDULED, "status": "False", "reason": condition.reason}
         body["message"] = condition.message
@@ -283,12 +283,12 @@ class StatusUpdater:
         key, wanted = meta.key, (*(condition[field] for field in _COMPARED), codes)
         sent = self._sent.get(("gang", key))
         if sent is not None and sent.is_newer(meta.uid, meta.resource_version):
-            said, last = sent.said, sent.transition
+            content, last = sent.content, sent.transition
         else:
             newest = max(shown, key=lambda each: _number(each.transition_id), default=None)
-            said = _compared_fields(newest) if newest is not None and newest is shown[-1] else None
+            content = _compared_fields(newest) if newest is not None and newest is shown[-1] else None
             last = 0 if newest is None else _number(newest.transition_id)
-        if said == wanted:
+        if content == wanted:
             return
         ref = POD_GROUP.ref(meta.name, meta.namespace)
         others: list[Object] = []
@@ -335,7 +335,7 @@ class StatusUpdater:
         shown: object = queue.status.fair_share
         sent = self._sent.get(("queue", ("", name)))
         if sent is not None and sent.is_newer(queue.metadata.uid, queue.metadata.resource_version):
-            shown = sent.said
+            shown = sent.content
         if shown == share:
             return
         body = {"metadata": {"uid": queue.metadata.uid}, "status": {"fairShare": share}}
@@ -359,7 +359,7 @@ class StatusUpdater:
             known = (group.metadata.annotations or {}) if group is not None else {}
             if group is not None and any(known.get(name) != value for name, value in notes.items()):
                 body = {"metadata": {"annotations": notes}}
-                note = replace(Patch.merge(body), patient=True)
+                note = replace(Patch.merge(body), low_priority=True)
                 await self._access.api.patch(POD_GROUP.ref(key[1], key[0]), note)
         except NotFound:
             raise

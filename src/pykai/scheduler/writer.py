@@ -69,7 +69,7 @@ class Writer:
 
     def __init__(self, context: WriterContext) -> None:
         self._context = context
-        self._placer = BindWriter(context)
+        self._binder = BindWriter(context)
         self._evicter = EvictionWriter(context)
         self._nominated: dict[Key, str] = {}
         self.in_flight = InFlightWrites()
@@ -80,29 +80,29 @@ class Writer:
         for binding in decision.bindings:
             assumptions.bind(binding.request, binding.pod.metadata.uid)
             self._context.status.placed(binding.bind.pod)
-            self.in_flight.start(self._placer.place(binding, params))
+            self.in_flight.start(self._binder.place(binding, params))
         for eviction in decision.evictions:
             assumptions.evict(eviction.pod, now)
             self.in_flight.start(self._evicter.evict(eviction, params))
         for request in decision.missing_node:
             why = f"node {request.spec.selected_node} does not exist"
-            self.in_flight.start(self._placer.delete(request, why))
+            self.in_flight.start(self._binder.delete(request, why))
         self._nominate(decision)
         self._context.status.write_timestamps(decision.plan.timestamps)
         self._context.status.update(decision.conditions)
 
-    def give_up(self, failed: Iterable[tuple[BindRequest, Pod | None]]) -> None:
+    def delete_failed(self, failed: Iterable[tuple[BindRequest, Pod | None]]) -> None:
         """Delete `failed` bind requests (pod None: it is gone) and those that could not be deleted before."""
-        for request, why in self._placer.remaining():
-            self.in_flight.start(self._placer.delete(request, why))
+        for request, why in self._binder.remaining():
+            self.in_flight.start(self._binder.delete(request, why))
         for request, pod in failed:
-            self._placer.given_up(request, pod)
-            self.in_flight.start(self._placer.delete(request, f"binding failed: {request.status.reason}"))
+            self._binder.hold_gang(request, pod)
+            self.in_flight.start(self._binder.delete(request, f"binding failed: {request.status.reason}"))
 
     def confirm(self, orders: Iterable[BindRequest]) -> None:
         """Check with the API server bind requests that were written but that no watch has shown."""
         for order in orders:
-            self.in_flight.start(self._placer.confirm(order))
+            self.in_flight.start(self._binder.confirm(order))
 
     def _nominate(self, decision: Decision) -> None:
         """Record an event once per pod and nominated node; pods evicted to move have the eviction event instead."""
@@ -161,8 +161,8 @@ class EvictionWriter:
     async def _suspended(self, eviction: PodDeletion) -> bool:
         """Suspend the workload if its PodGroup requests that; False: delete the pod instead."""
         group, evict = eviction.group, eviction.evict
-        asked = (group.metadata.annotations or {}).get(names.EVICTION_STRATEGY) == "suspend"
-        if not asked or evict.moves_to or evict.action == "consolidation":
+        suspends = (group.metadata.annotations or {}).get(names.EVICTION_STRATEGY) == "suspend"
+        if not suspends or evict.moves_to or evict.action == "consolidation":
             return False
         owner = next(iter(group.metadata.owner_references or ()), None)
         if owner is None:

@@ -51,7 +51,7 @@ def _hold(
         return
     snapshot, (when, existing) = out.snapshot, moment
     before, after = _devices(out, there, ()), _devices(out, there, placements)
-    rows = np.flatnonzero(there & out.near & ~_idle_reservations(snapshot, after))
+    rows = np.flatnonzero(there & out.on_changed_nodes & ~_idle_reservations(snapshot, after))
     used = _taken(snapshot, rows, snapshot.pods.node[rows])
     added = _taken(snapshot, [p.pod for p in placements], [p.node for p in placements])
     for node, _ in before:
@@ -130,7 +130,7 @@ def _devices(out: PlanOutcome, there: Mask, placements: Iterable[PodPlacement]) 
     """Memory in use on shared devices of nodes that are given something."""
     snapshot, pods = out.snapshot, out.snapshot.pods
     concerned = {p.node for p in out.placements}
-    sharing = [row for row in np.flatnonzero(there & out.near).tolist() if row in pods.gpu_groups]
+    sharing = [row for row in np.flatnonzero(there & out.on_changed_nodes).tolist() if row in pods.gpu_groups]
     shares = [(row, int(pods.node[row]), pods.gpu_groups[row]) for row in sharing]
     found: Devices = {}
     for pod, node, groups in [*shares, *((p.pod, p.node, p.groups) for p in placements)]:
@@ -180,7 +180,7 @@ def _within(out: PlanOutcome, members: Mask, bound: tuple[str, Column]) -> Itera
     `bound`: the rule, and the bound of each queue.
     """
     snapshot, pods, (rule, most) = out.snapshot, out.snapshot.pods, bound
-    staying = np.flatnonzero(out.allocated & ~out.leaving & out.kin & members)
+    staying = np.flatnonzero(out.allocated & ~out.leaving & out.in_changed_queues & members)
     placed = [p for p in out.placements if members[p.pod]]
     used = _queue_sums(snapshot, staying, pods.node[staying])
     added = _queue_sums(snapshot, _column(p.pod for p in placed), _column(p.node for p in placed))
@@ -193,7 +193,7 @@ def _within(out: PlanOutcome, members: Mask, bound: tuple[str, Column]) -> Itera
 def most_used(out: PlanOutcome) -> Column:
     """[resource, queue]: what is held now, and would be if all that waits had a place: no cycle could see more."""
     pods = out.snapshot.pods
-    rows = np.flatnonzero((out.allocated | (pods.status == Status.PENDING)) & out.kin)
+    rows = np.flatnonzero((out.allocated | (pods.status == Status.PENDING)) & out.in_changed_queues)
     smallest = int(out.snapshot.nodes.gpu_memory.argmin())
     nodes = np.where(pods.node[rows] >= 0, pods.node[rows], smallest)
     return _queue_sums(out.snapshot, rows, nodes)
@@ -311,17 +311,17 @@ def _meets(labels: Labels, e: Expression) -> bool:
         return False
 
 
-def devices_as_asked(out: PlanOutcome) -> Iterator[Violation]:
+def devices_as_requested(out: PlanOutcome) -> Iterator[Violation]:
     """A pod that shares devices gets as many as it requested, all different; a bind has the portion of each."""
-    snapshot, rule = out.snapshot, "a pod gets the devices it asked for"
+    snapshot, rule = out.snapshot, "a pod gets the devices it requests"
     for placement in out.placements:
         c, bind, about = snapshot.pods.of_class(placement.pod), placement.decision, snapshot.pods.title(placement.pod)
         wanted = c.devices if c.shared else 0
         if not len(placement.groups) == len(set(placement.groups)) == wanted:
-            yield Violation(rule, about, f"{wanted} shared devices asked for, given {list(placement.groups)}")
-        asked = (c.devices, portion(snapshot, c, placement.node))
-        if isinstance(bind, Bind) and (bind.devices, bind.portion) != asked:
-            figures = f"{bind.devices} times {bind.portion:g} instead of {asked[0]} times {asked[1]:g}"
+            yield Violation(rule, about, f"{wanted} shared devices requested, given {list(placement.groups)}")
+        requested = (c.devices, portion(snapshot, c, placement.node))
+        if isinstance(bind, Bind) and (bind.devices, bind.portion) != requested:
+            figures = f"{bind.devices} times {bind.portion:g} instead of {requested[0]} times {requested[1]:g}"
             yield Violation(rule, about, figures)
 
 
@@ -334,10 +334,10 @@ def topology_kept(out: PlanOutcome) -> Iterator[Violation]:
         for group in with_descendants(tree) if tree is not None else ():
             constraint = group.topology
             if constraint is not None and constraint.required in out.snapshot.topologies.get(constraint.topology, ()):
-                yield from _together(out, gang, group, constraint)
+                yield from _in_one_domain(out, gang, group, constraint)
 
 
-def _together(
+def _in_one_domain(
     out: PlanOutcome, gang: int, group: PodSet | SubGroupSet, constraint: TopologyRequirement
 ) -> Iterator[Violation]:
     snapshot, pods = out.snapshot, out.snapshot.pods

@@ -20,7 +20,7 @@ from pykai.model.resources import UNLIMITED, Rows
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import ACTIVE_USED, Status
 from pykai.verify.capacity import (
-    devices_as_asked,
+    devices_as_requested,
     devices_of_one_mode,
     most_used,
     nodes_hold,
@@ -53,18 +53,18 @@ def gangs_whole(out: PlanOutcome) -> Iterator[Violation]:
     if not out.placements and not out.evicted:
         return
     before, after, now = out.members
-    for gang in _suspects(out):
+    for gang in _gangs_to_check(out):
         tree, came = gangs.tree(gang), [p for p in out.by_gang[gang] if p.pod not in out.evicted]
         yield from _complete(out, gang, (tree, after), {int(pods.podset[p.pod]) for p in came})
         yield from _complete(out, gang, (tree, now), {int(pods.podset[p.pod]) for p in came if not p.waits})
     for gang in sorted({int(pods.gang[row]) for row in out.evicted} - {-1}):
-        torn = None if _torn(gangs.tree(gang), before) else _torn(gangs.tree(gang), after)
-        if torn is not None:
-            about = f"{gangs.title(gang)} {torn.name}".strip()
-            yield Violation("a gang goes whole or keeps its minimum", about, _figures(torn, after))
+        below = None if _below_minimum(gangs.tree(gang), before) else _below_minimum(gangs.tree(gang), after)
+        if below is not None:
+            about = f"{gangs.title(gang)} {below.name}".strip()
+            yield Violation("a gang goes whole or keeps its minimum", about, _figures(below, after))
 
 
-def _suspects(out: PlanOutcome) -> list[int]:
+def _gangs_to_check(out: PlanOutcome) -> list[int]:
     """Gangs that were given something, without those with a single podset that has its minimum at once."""
     gangs, pods = out.snapshot.gangs, out.snapshot.pods
     rows = np.array([p.pod for p in out.placements], dtype=np.int64)
@@ -72,7 +72,7 @@ def _suspects(out: PlanOutcome) -> list[int]:
     return sorted((set(pods.gang[rows[short]].tolist()) | (gangs.trees.keys() & out.by_gang.keys())) - {-1})
 
 
-def _torn(tree: SubGroupSet, count: Rows) -> PodSet | SubGroupSet | None:
+def _below_minimum(tree: SubGroupSet, count: Rows) -> PodSet | SubGroupSet | None:
     """The part of a gang with pods, but less than its minimum; None where it is whole, or has nothing."""
     parts: list[PodSet | SubGroupSet] = [podset for podset in tree.podsets() if count[podset.row]]
     return next((part for part in (*parts, tree) if not _satisfied(part, count)), None) if parts else None
@@ -122,9 +122,9 @@ def evictions_justified(out: PlanOutcome) -> Iterator[Violation]:
             continue
         if not gangs.preemptible[gang] and not _elastic(out, gang):
             yield Violation("non-preemptible work stays", about, f"evicted by {eviction.action}")
-        if taker not in out.winners:
+        if taker not in out.placed_gangs:
             yield Violation("an eviction makes a place", about, f"{'/'.join(taker)} gets none")
-        yield from _right(out, (about, gang, eviction))
+        yield from _evictable_by(out, (about, gang, eviction))
     yield from _quotas_respected(out)
 
 
@@ -152,7 +152,7 @@ def _stale(out: PlanOutcome, gang: int) -> bool:
     return not _satisfied(gangs.tree(gang), np.bincount(used, minlength=len(gangs.podset_min)))
 
 
-def _right(out: PlanOutcome, case: tuple[str, int, Evict]) -> Iterator[Violation]:
+def _evictable_by(out: PlanOutcome, case: tuple[str, int, Evict]) -> Iterator[Violation]:
     """The victims each action may evict."""
     gangs, (about, gang, eviction) = out.snapshot.gangs, case
     by = out.gang_rows.get(eviction.evictor or ("", ""), -1)
@@ -201,7 +201,7 @@ def _down(out: PlanOutcome, queue: int) -> tuple[int, ...]:
 
 RULES: dict[Callable[[PlanOutcome], Iterator[Violation]], str] = {
     nodes_hold: "",
-    devices_as_asked: "",
+    devices_as_requested: "",
     devices_of_one_mode: "",
     places_allowed: "predicates",
     topology_kept: "topology",

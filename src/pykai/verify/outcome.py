@@ -64,14 +64,14 @@ class PlanOutcome:
     """Violations found while reading the plan."""
 
     @cached_property
-    def near(self) -> Mask:
+    def on_changed_nodes(self) -> Mask:
         """Pods on nodes that are given something; all where everything counts."""
         nodes = np.full(len(self.snapshot.nodes) + 1, self.everything)
         nodes[[p.node for p in self.placements]] = True
         return nodes[self.snapshot.pods.node]
 
     @cached_property
-    def kin(self) -> Mask:
+    def in_changed_queues(self) -> Mask:
         """Pods of queues in a branch that the plan changes; all pods if `everything`."""
         pods, gangs, paths = self.snapshot.pods, self.snapshot.gangs, self.snapshot.queues.paths
         changed = [*(p.pod for p in self.placements), *self.evicted]
@@ -112,7 +112,7 @@ class PlanOutcome:
         return found
 
     @cached_property
-    def winners(self) -> set[Key]:
+    def placed_gangs(self) -> set[Key]:
         """The gangs with placements."""
         gangs = self.snapshot.gangs
         metas = [gangs.objects[gang].metadata for gang in self.by_gang if gang >= 0]
@@ -125,11 +125,11 @@ class PlanOutcome:
         Counted are gangs that are given or lose something; all gangs if `everything`.
         """
         pods, gangs = self.snapshot.pods, self.snapshot.gangs
-        size, near = len(gangs.podset_min), np.arange(len(pods))
+        size, counted = len(gangs.podset_min), np.arange(len(pods))
         if not self.everything:
             touched = {*self.by_gang, *(int(pods.gang[row]) for row in self.evicted)} - {-1}
-            near = np.array([row for gang in sorted(touched) for row in gangs.pods(gang)], dtype=np.int64)
-        active = near[np.array(IS_ACTIVE_ALLOCATED)[pods.status[near]]]
+            counted = np.array([row for gang in sorted(touched) for row in gangs.pods(gang)], dtype=np.int64)
+        active = counted[np.array(IS_ACTIVE_ALLOCATED)[pods.status[counted]]]
 
         def count(rows: Rows) -> Rows:
             return np.bincount(rows[rows >= 0], minlength=size)

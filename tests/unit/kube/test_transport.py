@@ -224,10 +224,10 @@ async def test_a_fixed_token_that_is_refused_is_not_tried_again(server: TestServ
     [
         (POD.ref("p", "ns").sub("binding"), "POST", RequestLane.BINDS),
         (BIND_REQUEST, "POST", RequestLane.BINDS),
-        (BIND_REQUEST.ref("b", "ns").sub("status"), "PATCH", RequestLane.CHATTER),
+        (BIND_REQUEST.ref("b", "ns").sub("status"), "PATCH", RequestLane.LOW_PRIORITY),
         (LEASE.ref("l", "ns"), "PUT", RequestLane.BINDS),
-        (EVENT, "POST", RequestLane.CHATTER),
-        (POD_GROUP.ref("g", "ns").sub("status"), "PATCH", RequestLane.CHATTER),
+        (EVENT, "POST", RequestLane.LOW_PRIORITY),
+        (POD_GROUP.ref("g", "ns").sub("status"), "PATCH", RequestLane.LOW_PRIORITY),
         (POD.ref("p", "ns"), "PATCH", RequestLane.ORDINARY),
         (POD.ref("p", "ns"), "GET", RequestLane.ORDINARY),
     ],
@@ -236,17 +236,17 @@ def test_lanes(target: object, method: str, lane: RequestLane) -> None:
     assert lane_of(target, method) is lane  # type: ignore[arg-type]
 
 
-async def test_chatter_never_delays_a_bind(server: TestServer, script: Script) -> None:
-    """Neither chatter that the server does not answer, nor chatter that must wait its turn for minutes."""
+async def test_low_priority_requests_never_delay_a_bind(server: TestServer, script: Script) -> None:
+    """Neither those that the server does not answer, nor those that must wait their turn for minutes."""
     begun = asyncio.Event()
 
-    async def stuck_chatter(request: web.Request) -> web.StreamResponse:
+    async def stuck(request: web.Request) -> web.StreamResponse:
         if request.path.endswith("/status"):
             begun.set()
             await asyncio.Event().wait()
         return web.json_response(OBJECT)
 
-    script.answers = [stuck_chatter]
+    script.answers = [stuck]
     settings = Settings(qps=0.01, burst=1, connections=2)
     async with HttpApi(Access(str(server.make_url("")).rstrip("/")), settings) as api:
         writes = [
@@ -260,7 +260,7 @@ async def test_chatter_never_delays_a_bind(server: TestServer, script: Script) -
             task.cancel()
 
 
-async def test_what_nobody_waits_for_is_created_as_chatter(server: TestServer, script: Script) -> None:
+async def test_kinds_of_low_priority_are_created_in_their_lane(server: TestServer, script: Script) -> None:
     bound, begun = asyncio.Event(), [asyncio.Event() for _ in range(3)]
 
     async def stuck(request: web.Request) -> web.StreamResponse:
@@ -269,7 +269,7 @@ async def test_what_nobody_waits_for_is_created_as_chatter(server: TestServer, s
         return web.json_response(OBJECT)
 
     script.answers = [stuck]
-    settings = Settings(qps=0, unhurried=frozenset({POD_GROUP.plural}))
+    settings = Settings(qps=0, low_priority_kinds=frozenset({POD_GROUP.plural}))
     async with HttpApi(Access(str(server.make_url("")).rstrip("/")), settings) as api:
         work = [asyncio.create_task(api.post(POD.ref("p", "ns").sub("binding"), {"target": {"name": "n"}}))]
         async with asyncio.timeout(TIMEOUT_SECONDS):

@@ -132,7 +132,7 @@ def test_a_right_plan_passes(snapshot: Snapshot, name: str, everything: bool) ->
 
 NODE, DEVICE, PLACE = "a node holds its pods", "a device holds its shares", "a node may have the pod"
 GANG, TORN, MOVES = "a gang gets its minimum", "a gang goes whole or keeps its minimum", "a moved pod has a place"
-SHARE, UNKNOWN, ONCE = "a pod gets the devices it asked for", "unknown name", "one decision per pod"
+SHARE, UNKNOWN, ONCE = "a pod gets the devices it requests", "unknown name", "one decision per pod"
 BAD: list[tuple[str, Plan, str]] = [
     ("a pod nobody knows", Plan((bind("ghost-0"),)), UNKNOWN),
     ("a node nobody knows", Plan((bind("next-0", "n9"),)), UNKNOWN),

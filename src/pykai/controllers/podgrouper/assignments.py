@@ -196,8 +196,8 @@ class GroupWriter:
             raise RetryLater(f"pod group {key[0]}/{key[1]} was deleted in the meantime") from None
         log.info("pod group changed", group=f"{key[0]}/{key[1]}", fields=sorted({*metadata, *spec}))
 
-    async def assign(self, pod: kinds.Pod, spec: GroupSpec, patient: bool = False) -> None:
-        """Annotate the pod with its group, unless it is up to date or deleted. `patient`: a low-priority write."""
+    async def assign(self, pod: kinds.Pod, spec: GroupSpec, low_priority: bool = False) -> None:
+        """Annotate the pod with its group, unless it is up to date or deleted. `low_priority`: a low-priority write."""
         patch = pod_patch(spec, unstructured_pod(pod))
         meta, earlier = pod.metadata, self._sent.get(pod.metadata.uid)
         in_flight = earlier is not None and earlier.patch == patch and not earlier.is_in(pod)
@@ -207,7 +207,7 @@ class GroupWriter:
         sent = SentPatch(patch)
         self._sent.put(meta.uid, sent)
         try:
-            change = replace(Patch.merge(body), patient=patient)
+            change = replace(Patch.merge(body), low_priority=low_priority)
             written = await self._api.patch(POD.ref(meta.name, meta.namespace), change)
             if self._sent.get(meta.uid) is sent:  # neither observed nor superseded in the meantime
                 self._sent.put(meta.uid, SentPatch(patch, written["metadata"]["resourceVersion"]))

@@ -174,7 +174,7 @@ class DeferredAssignments:
         if left is None or pod is None or pod.metadata.uid != left[0] or _names_group(pod):
             return
         try:
-            await self._writer.assign(pod, left[1], patient=True)
+            await self._writer.assign(pod, left[1], low_priority=True)
         except Exception as error:
             self._specs.setdefault(key, left)
             self._failed(pod, error)
