@@ -129,9 +129,15 @@ async def _run_until_signal(process: Process, compose: Compose) -> None:
         log.info("stopping", component=process.name)
 
     async with HttpApi(find_access(process.kubeconfig), process.client) as api:
-        lease = LEASE.ref(process.lease, process.namespace or own_namespace())
-        election = Election(api, lease, identity(), wall) if process.lease else None
-        await run_until(stopped(), run_composition(api, process, compose, election))
+        await run_until(stopped(), run_composition(api, process, compose, election_of(api, process)))
+
+
+def election_of(api: Api, process: Process) -> Election | None:
+    """The leader election of a process; None if it has no lease."""
+    if not process.lease:
+        return None
+    lease = LEASE.ref(process.lease, process.namespace or own_namespace())
+    return Election(api, lease, identity(), wall)
 
 
 def stop_event() -> asyncio.Event:

@@ -7,13 +7,23 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import aiohttp
 import click
 import pytest
 import structlog
 
-from pykai.cli.component import Composition, Part, Process, identity, on_own_host, run_composition, set_up_logs
+from pykai.cli.component import (
+    Composition,
+    Part,
+    Process,
+    identity,
+    on_own_host,
+    run_component,
+    run_composition,
+    set_up_logs,
+)
 from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
 from pykai.kube.lease import Election, Term
@@ -127,6 +137,26 @@ async def test_a_part_that_ends_ends_the_component() -> None:
         work.end.set()
         with pytest.raises(RuntimeError, match="ended unexpectedly"):
             await asyncio.wait_for(task, TIMEOUT_SECONDS)
+
+
+def test_a_process_without_a_lease_runs_its_parts(tmp_path: Path) -> None:
+    """The whole way from the command: a client on an address that nobody answers, no election."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+        "users: [{name: u, user: {token: t}}]\n"
+        "contexts: [{name: x, context: {cluster: c, user: u}}]\n"
+        "current-context: x\n"
+    )
+    started: list[str] = []
+
+    async def part(_ready: asyncio.Event) -> None:
+        started.append("part")
+
+    process = Process("test", kubeconfig=str(kubeconfig), metrics_address="0", health_address="0")
+    with pytest.raises(RuntimeError, match="ended unexpectedly"):
+        run_component(process, lambda *_: Composition([Part("part", part)]))
+    assert started == ["part"]
 
 
 async def test_only_the_leader_works() -> None:
