@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykai.controllers.operator.installation import KUEUE
-from pykai.controllers.operator.observation import CLUSTER_POLICY, FRACTIONING, MADE, WEBHOOKS
+from pykai.controllers.operator.observation import CLUSTER_POLICY, FRACTIONING, MANAGED, WEBHOOKS
 from pykai.controllers.podgrouper.reader import plural_of
 from pykai.controllers.podgrouper.rules.kinds import TABLE as WORKLOADS
 from pykai.kube.api import Resource
@@ -203,7 +203,7 @@ ROLES: tuple[Role, ...] = (
         ),
         reservation=(("", "pods", "create patch"), (RUN_AI, "podgroups", "create patch")),
         system=(
-            *_made(kind for kind in MADE if kind.namespaced),
+            *_made(kind for kind in MANAGED if kind.namespaced),
             ("discovery.k8s.io", "endpointslices/restricted", "create"),
             ("", "pods", FOLLOW),
         ),

@@ -33,7 +33,7 @@ from pykai.config.fields import FieldError
 from pykai.controllers.operator import controller
 from pykai.controllers.operator.components import Endpoint, PodScope, WebhookParts
 from pykai.controllers.operator.controller import OperatorSettings
-from pykai.controllers.operator.desired import Programs
+from pykai.controllers.operator.desired import Validators
 from pykai.controllers.operator.installation import OperatorEnvironment
 from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
@@ -126,7 +126,7 @@ def compose(settings: OperatorSettings, api: Api, watches: InformerFactory, work
 
 
 def check_command_line(component: str, arguments: Sequence[str]) -> None:
-    """Raise FieldError for a flag that the component would reject; accepted command lines are cached."""
+    """Raise FieldError for a flag that the component would reject; validated command lines are cached."""
     _check_command_line(component, tuple(arguments))
 
 
@@ -171,6 +171,6 @@ def operator(**flags: Any) -> None:
     process = process_of("operator", flags, names.OPERATOR_LEASE)
     warn_ineffective(LOGS, flags)
     settings = OperatorSettings(
-        WEBHOOKS, environment_of(flags), ping, Programs(check_command_line, check_configuration)
+        WEBHOOKS, environment_of(flags), ping, Validators(check_command_line, check_configuration)
     )
     run_component(process, partial(compose, settings))

@@ -19,7 +19,7 @@ from pykai.cli.reservation import on_hollow_nodes
 from pykai.config.scheduler import SchedulerConfig
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
 from pykai.controllers.operator.controller import OperatorSettings
-from pykai.controllers.operator.desired import Programs
+from pykai.controllers.operator.desired import Validators
 from pykai.controllers.operator.installation import OperatorEnvironment
 from pykai.hollow.kubelet_settings import OnStart
 from pykai.kube.api import Api, Object
@@ -43,8 +43,8 @@ def _operator_settings() -> OperatorSettings:
     """The operator's settings, with a constant instead of random serving certificates: histories are reproducible."""
     data = {name: base64.b64encode(name.encode()).decode() for name in (AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE)}
     parts = replace(operator.WEBHOOKS, issue=lambda service, namespace, present: present or data)
-    programs = Programs(operator.check_command_line, operator.check_configuration)
-    return OperatorSettings(parts, OperatorEnvironment(), operator.ping, programs, wall=wall)
+    validators = Validators(operator.check_command_line, operator.check_configuration)
+    return OperatorSettings(parts, OperatorEnvironment(), operator.ping, validators, wall=wall)
 
 
 class SimulatedProduct:

@@ -72,7 +72,7 @@ _MESSAGES: Final = {
 """Message -> fields as (name, number, type, cardinality)."""
 
 
-def _declared() -> Object:
+def _message_classes() -> Object:
     """Return the classes of the messages."""
     file = descriptor_pb2.FileDescriptorProto(name="podresources.proto", package="v1", syntax="proto3")
     for name, fields in _MESSAGES.items():
@@ -88,7 +88,7 @@ def _declared() -> Object:
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1.{name}")) for name in _MESSAGES}
 
 
-MESSAGES: Final = _declared()
+MESSAGES: Final = _message_classes()
 
 
 class KubeletError(RuntimeError):
@@ -203,7 +203,7 @@ def placement(pod: PodResources, numa_of_cpu: Mapping[int, int]) -> str:
     node's NodeResourceTopology and are sorted, so that equal placements have equal texts.
     """
     zones: dict[int, Counter[str]] = {}
-    for node, resource, amount in _parts(pod, numa_of_cpu):
+    for node, resource, amount in _pinned(pod, numa_of_cpu):
         zones.setdefault(node, Counter())[resource] += amount
     shown = sorted((f"node-{node}", amounts) for node, amounts in zones.items())
     entries = [
@@ -212,7 +212,7 @@ def placement(pod: PodResources, numa_of_cpu: Mapping[int, int]) -> str:
     return json.encode(entries).decode() if entries else ""
 
 
-def _parts(pod: PodResources, numa_of_cpu: Mapping[int, int]) -> Iterable[tuple[int, str, int]]:
+def _pinned(pod: PodResources, numa_of_cpu: Mapping[int, int]) -> Iterable[tuple[int, str, int]]:
     """(NUMA node, resource, amount) of everything that is on one node."""
     for devices in pod.devices:
         if len(devices.nodes) == 1:
@@ -252,9 +252,9 @@ class Exporter:
         if self._settings.drift_seconds:
             self._loop.add_after("drift", self._settings.drift_seconds)
         ready.set()
-        await self._loop.run(self._do)
+        await self._loop.run(self._reconcile)
 
-    async def _do(self, task: Task) -> float:
+    async def _reconcile(self, task: Task) -> float:
         try:
             numa_of_cpu = self._settings.numa_of_cpu
             found = {(pod.namespace, pod.name): placement(pod, numa_of_cpu) for pod in await self._pods()}

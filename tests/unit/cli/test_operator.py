@@ -17,7 +17,7 @@ from pykai.cli.operator import WEBHOOKS, check_command_line, check_configuration
 from pykai.cli.scheduler import scheduler
 from pykai.config.fields import FieldError
 from pykai.controllers.operator.components import Endpoint, PodScope
-from pykai.controllers.operator.desired import Programs, accepted, desired
+from pykai.controllers.operator.desired import Validators, desired, validated
 from pykai.controllers.operator.shards import SCHEDULER_FLAGS
 from tests.unit.controllers.operator.cluster import OWNER, PARTS, container_of, installation, wanted
 
@@ -162,7 +162,7 @@ def test_shards_may_use_every_flag_of_the_scheduler() -> None:
 def test_nothing_that_is_right_is_refused(spec: dict[str, Any]) -> None:
     shards = {"default": {}, "spread": {"partitionLabelValue": "a", "placementStrategy": {"gpu": "spread"}}}
     made = desired(installation(spec), shards, PARTS, OWNER)
-    assert accepted(made, Programs(check_command_line, check_configuration)) == made
+    assert validated(made, Validators(check_command_line, check_configuration)) == made
 
 
 REFUSED_FLAGS = [

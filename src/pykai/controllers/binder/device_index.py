@@ -114,15 +114,15 @@ def is_terminating(pod: Pod) -> bool:
 class DeviceState:
     """One shared device as observed.
 
-    `sharers` are bound to the node and not finished; `coming` are unbound and have a request that did not fail;
-    `newcomer` is one of those whose request is still open, None without one. `assumed`: a pod got the id of the device
-    and may be bound by now.
+    `bound` pods are bound to the node and not finished; `pending` ones are unbound and have a request that did not
+    fail; `next_pending` is one of those whose request is still open, None without one. `assumed`: a pod got the id of
+    the device and may be bound by now.
     """
 
     reservations: tuple[Pod, ...] = ()
-    sharers: tuple[Pod, ...] = ()
-    coming: tuple[Pod, ...] = ()
-    newcomer: Pod | None = None
+    bound: tuple[Pod, ...] = ()
+    pending: tuple[Pod, ...] = ()
+    next_pending: Pod | None = None
     assumed: bool = False
 
 
@@ -190,18 +190,18 @@ class DeviceIndex:
         # A request may succeed before its pod shows a node.
         assumed = {pod for pod, groups in self._assumed.items() if key in groups}
         requesting = {requested_pod(request) for request in self._requests_naming(key)}
-        coming = tuple(
+        pending = tuple(
             pod
             for pod in self._existing(sorted(requesting | assumed))
             if not (pod.spec.node_name or is_finished(pod))
             and (pod.metadata.key in assumed or self._requested(key, pod, _not_failed))
         )
-        open_to = (pod for pod in coming if not is_terminating(pod) and self._requested(key, pod, is_open))
+        open_to = (pod for pod in pending if not is_terminating(pod) and self._requested(key, pod, is_open))
         return DeviceState(
             reservations=tuple(pod for pod in labelled if pod.metadata.namespace == reserved),
-            sharers=tuple(users),
-            coming=coming,
-            newcomer=next(open_to, None),
+            bound=tuple(users),
+            pending=pending,
+            next_pending=next(open_to, None),
             assumed=bool(assumed),
         )
 

@@ -8,8 +8,8 @@ API server instead of the watch.
     pods on the device   reservation   action
     none                 yes           delete the reservation
     bound                no            delete the pods: the kubelet may give their device to another pod at any time
-    coming               no            create a reservation, if its name is free and no pod assumes the former one
-    bound or coming      yes           none
+    pending              no            create a reservation, if its name is free and no pod assumes the former one
+    bound or pending      yes           none
 
 A reservation pod that has ended holds nothing. A terminating one still holds the device, but no pod may join.
 """
@@ -169,15 +169,15 @@ class ReservationChange:
 def desired(device: DeviceState) -> ReservationChange:
     """The change that brings a device to the state of the table above."""
     staying = tuple(pod for pod in device.reservations if not is_terminating(pod))
-    if not (device.sharers or device.coming):
+    if not (device.bound or device.pending):
         return ReservationChange(release=staying)
     ended = tuple(pod for pod in staying if is_finished(pod))
     if any(not is_finished(pod) for pod in device.reservations):
         return ReservationChange(release=ended)
-    if device.sharers:
-        return ReservationChange(ended, tuple(pod for pod in device.sharers if not is_terminating(pod)))
+    if device.bound:
+        return ReservationChange(ended, tuple(pod for pod in device.bound if not is_terminating(pod)))
     blocked = device.reservations or device.assumed
-    return ReservationChange(ended, reserve_for=None if blocked else device.newcomer)
+    return ReservationChange(ended, reserve_for=None if blocked else device.next_pending)
 
 
 def joinable(key: GroupKey, reservations: tuple[Pod, ...]) -> Pod | None:
@@ -275,8 +275,8 @@ class Reservations:
             await self._release(key, change, device)
             await self._evict(key, change)
         if change.reserve_for is not None:
-            return await self._reserve(key, change.reserve_for, device.coming)
-        if not device.coming or joinable(key, device.reservations):
+            return await self._reserve(key, change.reserve_for, device.pending)
+        if not device.pending or joinable(key, device.reservations):
             self._failures.pop(key, None)
         return None if self._index.state(key) == DeviceState() else RESYNC_SECONDS
 
@@ -333,7 +333,7 @@ class Reservations:
     # ------------------------------------------------------------------------------------------------ releasing
     async def _release(self, key: GroupKey, change: ReservationChange, device: DeviceState) -> None:
         for pod in change.release:
-            if is_finished(pod) and device.newcomer is not None:
+            if is_finished(pod) and device.next_pending is not None:
                 found = await self._read(pod)
                 details = [(found.get("status") or {}).get(field) for field in ("reason", "message")]
                 details.append(described_container(found))

@@ -128,7 +128,7 @@ def released(claim: Object, uid: str) -> Object | None:
     return {**kept, "reservedFor": others} if others else kept
 
 
-def is_left_over(claim: Object, pod: Pod, allocation: Fields) -> bool:
+def has_stale_allocation(claim: Object, pod: Pod, allocation: Fields) -> bool:
     """Whether the claim has other devices than the allocation, for this unbound pod alone."""
     status = claim.get("status") or {}
     users = [user.get("uid") for user in status.get("reservedFor") or ()]
@@ -144,15 +144,15 @@ async def allocate(api: Api, ref: Ref, pod: Pod, allocation: Fields) -> None:
     """Write the allocation to the claim, unless it has one, and the pod among its users."""
     for _ in range(MAX_CONFLICTS):
         claim = await _protected(api, ref)
-        left_over = is_left_over(claim, pod, allocation)
-        status = released(claim, pod.metadata.uid) if left_over else reserved(claim, pod, allocation)
+        stale = has_stale_allocation(claim, pod, allocation)
+        status = released(claim, pod.metadata.uid) if stale else reserved(claim, pod, allocation)
         if status is None:
             return
         try:
             await api.update(ref.sub("status"), {**claim, "status": status})
         except Conflict:
             continue
-        if left_over:  # an allocation cannot be changed, only removed and written anew
+        if stale:  # an allocation cannot be changed, only removed and written anew
             continue
         log.info("resource claim allocated", pod=f"{ref.namespace}/{pod.metadata.name}", claim=ref.name)
         return

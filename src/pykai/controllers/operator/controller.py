@@ -20,7 +20,7 @@ from pykai.config.fields import FieldError
 from pykai.controllers.operator import conditions
 from pykai.controllers.operator.components import COMPONENTS, WebhookParts
 from pykai.controllers.operator.conditions import Findings, ObservedAt, Presence
-from pykai.controllers.operator.desired import Programs, Wanted, accepted, desired
+from pykai.controllers.operator.desired import Validators, Wanted, desired, validated
 from pykai.controllers.operator.installation import Facts, Installation, OperatorEnvironment, SecretData, read_config
 from pykai.controllers.operator.observation import Observation, Ping, PrometheusProbe, ours
 from pykai.controllers.operator.shards import SCHEDULER_TITLE
@@ -120,7 +120,7 @@ class OperatorSettings:
     parts: WebhookParts
     environment: OperatorEnvironment = OperatorEnvironment()
     ping: Ping = _unreachable
-    programs: Programs = Programs()
+    validators: Validators = Validators()
     gather_seconds: float = 0.3
     spec_change_seconds: float = 0.02
     wall: Callable[[], float] = time.time
@@ -189,7 +189,7 @@ class OperatorController:
             installation = await self._installation(config)
             specs = {name: shard.get("spec") or {} for name, shard in shards.items()}
             made = desired(installation, specs, self._settings.parts, _owner(config))
-            wanted = accepted(made, self._settings.programs)
+            wanted = validated(made, self._settings.validators)
         except FieldError as error:
             await self._report(CONFIG, config, Findings([str(error)], [str(error)]))
             return None

@@ -3,7 +3,7 @@
 Pure. Every object carries the label by which the operator selects it, and the Config as its owner, so that garbage
 collection removes all of them with the Config, whether or not an operator runs. Settings that a component would reject
 at startup are rejected here, so that the running component is not replaced by one that exits. The components are above
-this package in the import order, so the operator gets their validation as functions (`Programs`).
+this package in the import order, so the operator gets their validation as functions (`Validators`).
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ def _accepts(*_: object) -> Sequence[str]:
 
 
 @dataclass(frozen=True)
-class Programs:
+class Validators:
     """Validation by the components themselves; both raise FieldError.
 
     `command_line`: of a component, by its name and arguments. `configuration`: of a scheduler, as a document; the lines
@@ -311,39 +311,39 @@ class Programs:
     configuration: Callable[[Object], Sequence[str]] = _accepts
 
 
-def accepted(wanted: Wanted, programs: Programs) -> Wanted:
+def validated(wanted: Wanted, validators: Validators) -> Wanted:
     """Return the objects without shards whose scheduler would not start; FieldError if another component would not."""
     for title, objects in wanted.operands.items():
-        for problem in _wrong_flags(objects, programs):
+        for problem in _wrong_flags(objects, validators):
             raise FieldError(title, problem)
-    problems = {name: "; ".join(_wrong_in_shard(objects, programs)) for name, objects in wanted.shards.items()}
+    problems = {name: "; ".join(_wrong_in_shard(objects, validators)) for name, objects in wanted.shards.items()}
     refused = {name: problem for name, problem in problems.items() if problem}
     shards = {name: objects for name, objects in wanted.shards.items() if name not in refused}
-    remarks = {name: lines for name, objects in shards.items() if (lines := _remarks_on(objects, programs))}
+    remarks = {name: lines for name, objects in shards.items() if (lines := _remarks_on(objects, validators))}
     return replace(wanted, shards=shards, refused={**wanted.refused, **refused}, remarks=remarks)
 
 
-def _wrong_in_shard(objects: Sequence[Object], programs: Programs) -> Iterator[str]:
+def _wrong_in_shard(objects: Sequence[Object], validators: Validators) -> Iterator[str]:
     for document in _configurations(objects):
         try:
-            programs.configuration(document)
+            validators.configuration(document)
         except FieldError as error:
             yield _in_shard(str(error), document)
-    yield from (f"spec: {problem}" for problem in _wrong_flags(objects, programs))
+    yield from (f"spec: {problem}" for problem in _wrong_flags(objects, validators))
 
 
-def _wrong_flags(objects: Sequence[Object], programs: Programs) -> Iterator[str]:
+def _wrong_flags(objects: Sequence[Object], validators: Validators) -> Iterator[str]:
     for found in (each for item in objects for each in _containers(item)):
         try:
-            programs.command_line(found["command"][-1], found["args"])
+            validators.command_line(found["command"][-1], found["args"])
         except FieldError as error:
             yield str(error)
 
 
-def _remarks_on(objects: Sequence[Object], programs: Programs) -> list[str]:
+def _remarks_on(objects: Sequence[Object], validators: Validators) -> list[str]:
     """Return the remarks on the configurations among the objects, all of which are valid."""
     found = _configurations(objects)
-    return [_in_shard(line, document) for document in found for line in programs.configuration(document)]
+    return [_in_shard(line, document) for document in found for line in validators.configuration(document)]
 
 
 def _configurations(objects: Sequence[Object]) -> list[Object]:

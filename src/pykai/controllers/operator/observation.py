@@ -55,7 +55,7 @@ _FRACTIONING_NAME = "default"
 OPTIONAL: Final = (VPA, PROMETHEUS, MONITOR)
 WEBHOOKS: Final = (MUTATING_WEBHOOK, VALIDATING_WEBHOOK)
 WORKLOADS: Final = (DEPLOYMENT, DAEMON_SET)
-MADE: Final = (
+MANAGED: Final = (
     SERVICE_ACCOUNT,
     CONFIG_MAP,
     SERVICE,
@@ -67,7 +67,7 @@ MADE: Final = (
     ENDPOINT_SLICE,
     *OPTIONAL,
 )
-BY_KIND: Final = {resource.kind: resource for resource in MADE}
+BY_KIND: Final = {resource.kind: resource for resource in MANAGED}
 
 assert {resource.qualified for resource in OPTIONAL} == {VPA_KIND, PROMETHEUS_KIND, MONITOR_KIND}
 
@@ -103,7 +103,7 @@ class Observation:
         anywhere = Selection(labels=_OURS)
         self._own: dict[Resource, SharedInformer[Object]] = {
             kind: watches.of(kind, Object, here if kind.namespaced else anywhere, optional=kind in OPTIONAL)
-            for kind in MADE
+            for kind in MANAGED
         }
         self._configs = watches.of(CONFIG, Object)
         self._shards = watches.of(SHARD, Object)

@@ -18,7 +18,7 @@ import structlog
 from pykai.controllers.operator.components import WebhookParts
 from pykai.controllers.operator.conditions import key_of, rolled_out
 from pykai.controllers.operator.desired import Wanted
-from pykai.controllers.operator.observation import BY_KIND, MADE, WEBHOOKS, Key, Observation, ours
+from pykai.controllers.operator.observation import BY_KIND, MANAGED, WEBHOOKS, Key, Observation, ours
 from pykai.kube.api import Api, Deletion, Object, Patch, Propagation, Ref, Resource
 from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.resources import DEPLOYMENT, LEASE
@@ -26,7 +26,7 @@ from pykai.objects import names, units
 
 FINGERPRINT: Final = "kai.scheduler/applied"
 _AMOUNTS = frozenset({"requests", "limits"})
-_FOR_LIFE: Final = {
+_IMMUTABLE: Final = {
     "Deployment": ("spec", "selector"),
     "DaemonSet": ("spec", "selector"),
     "Service": ("spec", "clusterIP"),
@@ -64,9 +64,9 @@ def _same_amount(one: Any, other: Any) -> bool:
         return bool(one == other)
 
 
-def must_be_made_anew(live: Object, wanted: Object) -> bool:
+def must_be_recreated(live: Object, wanted: Object) -> bool:
     """Whether the change is to an immutable field, so that the object must be deleted and created again."""
-    path = _FOR_LIFE.get(wanted["kind"])
+    path = _IMMUTABLE.get(wanted["kind"])
     if path is None:
         return False
     value = _at(wanted, path)
@@ -81,7 +81,7 @@ def _at(item: Object, path: tuple[str, ...]) -> Any:
 
 
 MANAGER: Final = names.OPERATOR
-_ORDER: Final = {resource.kind: place for place, resource in enumerate(MADE)}
+_ORDER: Final = {resource.kind: place for place, resource in enumerate(MANAGED)}
 
 log = structlog.get_logger("operator")
 
@@ -140,7 +140,7 @@ class ObjectWriter:
             self_made_lease = live["kind"] == "Lease" and not live["metadata"].get("ownerReferences")
             if not ours(live) and not self_made_lease:  # replicas may have created their lease themselves
                 raise NotOurs("exists already and was not made by this operator")
-            if must_be_made_anew(live, stamped):
+            if must_be_recreated(live, stamped):
                 await self._delete(resource, live)
             elif resource in WEBHOOKS:
                 stamped = self._parts.merged(stamped, live)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pykai.config.fields import FieldError
-from pykai.controllers.operator.desired import Programs
+from pykai.controllers.operator.desired import Validators
 from pykai.controllers.operator.observation import CLUSTER_POLICY, MONITOR, PROMETHEUS
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import ApiError, Forbidden, NotFound, TooManyRequests
@@ -213,7 +213,7 @@ def _needs_topology(document: Object) -> list[str]:
     return [f"tiers[0].plugins[{at}].arguments.{name}: what for?" for at, name in named if name == "colour"]
 
 
-PICKY = Programs(_picky, _needs_topology)
+PICKY = Validators(_picky, _needs_topology)
 MISTAKES = [
     ({"args": {"fly": "high"}}, "spec.args.fly: the scheduler has no such flag"),
     ({"args": {"v": "five"}}, "spec: scheduler: I do not know five"),
@@ -224,7 +224,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("spec", "message"), MISTAKES)
 async def test_a_mistake_in_a_shard_keeps_it_running(spec: Object, message: str) -> None:
-    async with operating(programs=PICKY) as bench:
+    async with operating(validators=PICKY) as bench:
         await bench.configure()
         await bench.shard("default")
         await eventually(lambda: _has(bench, "kai-scheduler-default"))
@@ -240,7 +240,7 @@ async def test_a_mistake_in_a_shard_keeps_it_running(spec: Object, message: str)
 
 
 async def test_what_a_shard_asks_for_in_vain_is_told_and_harms_nothing() -> None:
-    async with operating(programs=PICKY) as bench:
+    async with operating(validators=PICKY) as bench:
         await bench.configure()
         await bench.shard("default", plugins={"elastic": {"arguments": {"colour": "red"}}})
         await eventually(lambda: _has(bench, "kai-scheduler-default"))
@@ -311,7 +311,7 @@ async def test_what_is_mended_does_not_wait_for_what_failed() -> None:
     ],
 )
 async def test_a_config_that_cannot_be_used(spec: Object, message: str) -> None:
-    async with operating(programs=PICKY) as bench:
+    async with operating(validators=PICKY) as bench:
         await bench.configure(**spec)
         await bench.settled()
         rows = await bench.conditions()

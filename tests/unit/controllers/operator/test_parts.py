@@ -18,7 +18,7 @@ from pykai.controllers.operator.conditions import (
 )
 from pykai.controllers.operator.installation import read_config
 from pykai.controllers.operator.observation import PrometheusProbe, fractions_not_ready, ours, uses_cdi
-from pykai.controllers.operator.writer import agrees, fingerprinted, must_be_made_anew
+from pykai.controllers.operator.writer import agrees, fingerprinted, must_be_recreated
 from tests.timeouts import TIMEOUT_SECONDS
 
 Object = dict[str, Any]
@@ -79,7 +79,7 @@ def test_ownership(metadata: Object, is_ours: bool) -> None:
     ],
 )
 def test_fields_for_life(kind: str, live: Object, wanted: Object, anew: bool) -> None:
-    assert must_be_made_anew(live, {"kind": kind, **wanted}) is anew
+    assert must_be_recreated(live, {"kind": kind, **wanted}) is anew
 
 
 @pytest.mark.parametrize(
