@@ -21,10 +21,10 @@ import click
 import structlog
 
 from pykai.kube.api import Api
-from pykai.kube.auth import CredentialsError, find_access
+from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi
 from pykai.kube.clock import wall
-from pykai.kube.errors import ApiError
+from pykai.kube.errors import ApiError, CredentialsError
 from pykai.kube.informer import InformerFactory
 from pykai.kube.lease import Election, LeadershipLost
 from pykai.kube.resources import LEASE

@@ -16,6 +16,7 @@ from pykai.cli.flags import InputError
 from pykai.cli.replay import reported_input_errors, timestamp
 from pykai.explain.source import Decided, from_file
 from pykai.kube.api import Api
+from pykai.kube.errors import CredentialsError
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -94,7 +95,6 @@ def with_api(source: StateSource, work: Callable[[Api], Awaitable[T]]) -> T:
 def reported_access_errors() -> Iterator[None]:
     """Report errors of a cluster in one line; a kubeconfig that is missing or invalid is invalid input: exit code 2."""
     from pykai.cli.component import reported_errors
-    from pykai.kube.auth import CredentialsError
 
     with reported_errors():
         try:

@@ -1,7 +1,8 @@
 """Address and credentials of the API server, from a kubeconfig or from the pod's service account.
 
 A token file is re-read every minute, because the kubelet rotates the token long before it expires, and at once after
-the server rejected it. Client certificates are in files only while TLS loads them.
+the server rejected it; a program that issues tokens is run again then, and when one has expired. Client certificates
+are in files only while TLS loads them.
 """
 
 from __future__ import annotations
@@ -17,34 +18,53 @@ from pathlib import Path
 import yaml
 
 from pykai.kube.api import Fields, Object
+from pykai.kube.errors import CredentialsError
+from pykai.kube.exec_credentials import CredentialProgram, IssuedCredential
 
 REREAD_SECONDS = 60.0
 IN_CLUSTER = "var/run/secrets/kubernetes.io/serviceaccount"
 
 
-class CredentialsError(ValueError):
-    """The kubeconfig or the pod's service account is invalid; the message names file and problem."""
-
-
 class BearerToken:
-    """A bearer token: fixed, or read from a file that may change."""
+    """A bearer token: fixed, read from a file that may change, or issued by a program for some time.
 
-    def __init__(self, fixed: str = "", file: Path | None = None) -> None:
+    `issued`: what the program has issued before the token is first used.
+    """
+
+    def __init__(
+        self,
+        fixed: str = "",
+        file: Path | None = None,
+        program: CredentialProgram | None = None,
+        issued: IssuedCredential | None = None,
+    ) -> None:
         self._value = fixed
         self._file = file
+        self._program = program
+        self._issued = issued
         self._read_at: float | None = None
+        self._seconds: float | None = REREAD_SECONDS
+        """For how long what was read is used; None: until the server rejects it."""
 
     def current(self, now: float) -> str:
         """Return the token to send at `now` (seconds of any monotonic clock); empty if there is none."""
-        if self._file and (self._read_at is None or now - self._read_at >= REREAD_SECONDS):
-            self._value = self._file.read_text().strip()
+        over = self._seconds is not None and self._read_at is not None and now - self._read_at >= self._seconds
+        if (self._file or self._program) and (self._read_at is None or over):
+            self._read()
             self._read_at = now
         return self._value
+
+    def _read(self) -> None:
+        if self._file:
+            self._value = self._file.read_text().strip()
+        elif self._program:
+            issued = self._issued or self._program.run()
+            self._value, self._seconds, self._issued = issued.token, issued.seconds, None
 
     def refused(self) -> bool:
         """Record that the server rejected the token; return whether the next use may read another one."""
         self._read_at = None
-        return self._file is not None
+        return self._file is not None or self._program is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +109,20 @@ def from_kubeconfig(path: Path, context: str = "") -> Access:
     chosen = file.entry("contexts", context or str(file.content.get("current-context") or ""))
     cluster = file.entry("clusters", chosen.get("cluster", ""))
     user = file.entry("users", chosen["user"]) if chosen.get("user") else {}
-    if "exec" in user or "auth-provider" in user:
-        raise CredentialsError(f"{path}: user {chosen['user']!r} gets its credentials from a program: not supported")
+    if "auth-provider" in user:
+        raise CredentialsError(f"{path}: user {chosen['user']!r} has an auth-provider, which Kubernetes 1.26 removed")
     server = str(cluster.get("server") or "")
     if not server.startswith(("http://", "https://")):
         raise CredentialsError(f"{path}: clusters.{chosen['cluster']}.server is not a URL: {server!r}")
-    tls = _tls(file, cluster, user) if server.startswith("https://") else None
     token_file = path.parent / user["tokenFile"] if user.get("tokenFile") else None
     token = BearerToken(file=token_file) if token_file else BearerToken(user.get("token") or "")
+    if isinstance(user.get("exec"), dict):
+        program = CredentialProgram(path, user["exec"], cluster)
+        issued = program.run()
+        token = BearerToken(program=program, issued=issued)
+        pair = {"client-certificate": issued.certificate, "client-key": issued.key} if issued.certificate else {}
+        user = {**user, **{f"{name}-data": base64.b64encode(text.encode()) for name, text in pair.items()}}
+    tls = _tls(file, cluster, user) if server.startswith("https://") else None
     return Access(server.rstrip("/"), tls, token, chosen.get("namespace") or "default")
 
 

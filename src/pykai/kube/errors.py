@@ -150,3 +150,7 @@ def from_status(body: Fields, status: int) -> ApiError:
     if not isinstance(details.get("retryAfterSeconds", 0), int | float):
         del details["retryAfterSeconds"]
     return kind(message, details=details, status=code, reason=reason)
+
+
+class CredentialsError(ValueError):
+    """The kubeconfig or the pod's service account is invalid; the message names file and problem."""

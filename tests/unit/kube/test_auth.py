@@ -15,14 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from pykai.kube.auth import (
-    REREAD_SECONDS,
-    BearerToken,
-    CredentialsError,
-    find_access,
-    from_kubeconfig,
-    from_service_account,
-)
+from pykai.kube.auth import REREAD_SECONDS, BearerToken, find_access, from_kubeconfig, from_service_account
+from pykai.kube.errors import CredentialsError
 
 
 def certificate() -> tuple[bytes, bytes]:
@@ -95,7 +89,8 @@ def test_verification_is_off_only_when_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("user", "cluster", "context", "text"),
     [
-        ({"exec": {}}, {}, "", "gets its credentials from a program"),
+        ({"auth-provider": {}}, {}, "", "has an auth-provider, which Kubernetes 1.26 removed"),
+        ({"exec": {}}, {}, "", "needs a command and an apiVersion of client.authentication.k8s.io/"),
         ({}, {"server": "10.0.0.1"}, "", "clusters.c.server is not a URL"),
         ({}, {}, "there", "contexts has no entry named 'there'"),
     ],
