@@ -66,7 +66,7 @@ from pykai.kube.workqueue import Pace
 from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics
 from pykai.scheduler.group_membership import ExpectedGroups
-from pykai.scheduler.writer_context import Colocated
+from pykai.scheduler.scheduler import Colocated
 
 LEASE = "kai-all"
 BUSY_WORKERS = 32

@@ -199,7 +199,11 @@ def replay(  # noqa: PLR0913 - one parameter for each option
         data = plan_document(plan)
         click.echo(msgspec.json.format(msgspec.json.encode(data)) if output == "json" else msgspec.yaml.encode(data))
     else:
-        _print_plan(plan, figures, rows)
+        from pykai.observe import tables  # imports rich, whose memory must not count in the peak that --json reports
+
+        tables.show(tables.plan_tables(plan, rows))
+        for number, cycle in enumerate(figures, 1):
+            click.echo(_cycle_line(number, cycle))
         for number, cycle in enumerate(warm_figures or (), 1):
             click.echo(f"warm {_cycle_line(number, cycle)}")
 
@@ -297,14 +301,6 @@ def _quantities(document: Any, path: str) -> Iterator[tuple[str, str]]:
         yield from _quantities(value, f"{path}.{key}")
     for number, value in enumerate(document if isinstance(document, list) else ()):
         yield from _quantities(value, f"{path}[{number}]")
-
-
-def _print_plan(plan: Plan, figures: list[CycleFigures], rows: int) -> None:
-    from pykai.observe import tables  # imports rich, whose memory must not count in the peak that --json reports
-
-    tables.show(tables.plan_tables(plan, rows))
-    for number, cycle in enumerate(figures, 1):
-        click.echo(_cycle_line(number, cycle))
 
 
 def _cycle_line(number: int, cycle: CycleFigures) -> str:

@@ -49,8 +49,7 @@ from pykai.scheduler.debug_server import SnapshotContext, debug_routes, job_orde
 from pykai.scheduler.decision import Decision
 from pykai.scheduler.process_memory import keep_freed_memory
 from pykai.scheduler.queueing_hints import Debounce
-from pykai.scheduler.scheduler import ALONE, Policies, Scheduler, SchedulerOptions, unobserved
-from pykai.scheduler.writer_context import Colocated
+from pykai.scheduler.scheduler import ALONE, Colocated, Policies, Scheduler, SchedulerOptions, unobserved
 from pykai.verify.judge import verify
 
 CONFIG = "scheduler-conf"

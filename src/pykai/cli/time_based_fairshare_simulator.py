@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +23,7 @@ from pykai.scheduler.queueing_hints import Debounce
 from pykai.simulate import generate, time_based, validation
 from pykai.simulate.cluster import Simulation
 from pykai.simulate.manifests import ManifestError
-from pykai.simulate.time_based import Figures, Study, objects
+from pykai.simulate.time_based import Study, objects
 from pykai.simulate.validation import ManifestsError
 
 STANDARD = "-"
@@ -67,7 +67,10 @@ def time_based_fairshare_simulator(**flags: Any) -> None:
         raise InputError(str(error)) from error
     outcome = play(run, time_based.duration(study))
     figures = list(time_based.figures(study, outcome))
-    _write_csv(figures, flags["output"])
+    with _open_output(flags["output"]) as target:
+        rows = csv.writer(target, lineterminator="\n")
+        rows.writerow(HEADER)
+        rows.writerows((cycle, queue, f"{held:f}", f"{fair:f}") for cycle, queue, held, fair in figures)
     if flags["report"]:
         write_report(outcome, Path(flags["report"]))
     for queue in study.queues:
@@ -80,13 +83,6 @@ def _read_text(file: str) -> str:
         return sys.stdin.read() if file == STANDARD else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"{file} cannot be read: {error}", param_hint="-input") from error
-
-
-def _write_csv(figures: Iterable[Figures], file: str) -> None:
-    with _open_output(file) as target:
-        rows = csv.writer(target, lineterminator="\n")
-        rows.writerow(HEADER)
-        rows.writerows((cycle, queue, f"{held:f}", f"{fair:f}") for cycle, queue, held, fair in figures)
 
 
 @contextmanager

@@ -335,7 +335,7 @@ class Overview:
         in_queue, overall = self.positions.get(key, (None, None)) if waiting else (None, None)
         state = self._state(row)
         verdict = self.verdicts.get(key) if waiting else None
-        reason = verdict.dominant if verdict is not None and verdict.dominant is not None else None
+        reason = verdict.dominant if verdict is not None else None
         if reason is None and waiting and state == "Pipelined":
             reason = NOMINATED
         nodes = {self.snapshot.nodes.names[pods.node[pod]] for pod in members if pods.node[pod] >= 0}

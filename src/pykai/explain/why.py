@@ -128,6 +128,9 @@ def explain(decided: Decided, gang: Key, *, with_position: bool = True) -> Expla
     verdict = decided.waiting.get(gang)
     counts = _pods(decided, row)
     state = _state(verdict, counts)
+    reason = verdict.dominant if verdict is not None else None
+    if reason is None:
+        reason = {VICTIMS: NOMINATED, BINDING: BEING_BOUND}.get(state)
     gangs, queues = decided.snapshot.gangs, decided.snapshot.queues
     at = (gangs.last_start(row) if state == RUNNING else None) or gangs.created(row)
     evictors = {"/".join(each.evictor or ()): None for each in decided.plan.evictions if each.gang == gang}
@@ -139,7 +142,7 @@ def explain(decided: Decided, gang: Key, *, with_position: bool = True) -> Expla
         pods={name: count for name, count in counts.items() if count},
         queue=None if gangs.queue[row] < 0 else standing(decided, queues.names[gangs.queue[row]]),
         position=position(decided, gang) if with_position and verdict is not None else None,
-        reason=_reason(state, verdict),
+        reason=reason,
         verdicts=() if verdict is None else verdict.actions,
         evicted_for=tuple(filter(None, evictors)),
         waits_for=tuple(_awaited_terminations(decided, row)) if state == VICTIMS else (),
@@ -185,12 +188,6 @@ def _state(verdict: Verdict | None, counts: Mapping[str, int]) -> str:
         if counts[name]:
             return state
     return ENDING if counts["leaving"] else WAITS if verdict is not None else NO_PODS
-
-
-def _reason(state: str, verdict: Verdict | None) -> Dominant | None:
-    if verdict is not None and verdict.dominant is not None:
-        return verdict.dominant
-    return {VICTIMS: NOMINATED, BINDING: BEING_BOUND}.get(state)
 
 
 def _awaited_terminations(decided: Decided, row: int) -> Iterator[str]:

@@ -117,7 +117,10 @@ class Election:
         try:
             if not self._is_holder():
                 await self._read_lease()
-            if self._until_expiry() or self._awaits_owner():
+            if self._until_expiry():
+                return False
+            if self._owned and not self._observed:
+                log.warning("lease deleted, waiting for its owner to create it", lease=self._lease.name)
                 return False
             sent_at = asyncio.get_running_loop().time()
             self._observe(await self._write())
@@ -142,13 +145,6 @@ class Election:
             self._observed = lease
             self._observed_at = asyncio.get_running_loop().time()
             self._owned = self._owned or bool((lease.get("metadata") or {}).get("ownerReferences"))
-
-    def _awaits_owner(self) -> bool:
-        """Whether the lease is missing and only its owner may create it."""
-        waits = self._owned and not self._observed
-        if waits:
-            log.warning("lease deleted, waiting for its owner to create it", lease=self._lease.name)
-        return waits
 
     def _spec(self) -> Object:
         return self._observed.get("spec") or {}

@@ -70,15 +70,6 @@ def _micro_time() -> str:
     return datetime.fromtimestamp(wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _lease(node: Object) -> Object:
-    name, uid = node["metadata"]["name"], node["metadata"]["uid"]
-    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
-    return {
-        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
-        "spec": {"holderIdentity": name, "leaseDurationSeconds": NODE_GRACE_SECONDS, "renewTime": _micro_time()},
-    }
-
-
 class Registration:
     """Registers hollow nodes and renews their leases; `kubelet_port`: the port of the kubelet API."""
 
@@ -104,8 +95,17 @@ class Registration:
             labels = {"metadata": {"labels": body["metadata"]["labels"]}}
             await self._api.patch(NODE.ref(shape.name), Patch.merge(labels))
             node = await self._patch_status(shape.name, body["status"])
+        owner = {"apiVersion": "v1", "kind": "Node", "name": shape.name, "uid": node["metadata"]["uid"]}
+        lease = {
+            "metadata": {"name": shape.name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
+            "spec": {
+                "holderIdentity": shape.name,
+                "leaseDurationSeconds": NODE_GRACE_SECONDS,
+                "renewTime": _micro_time(),
+            },
+        }
         try:
-            await self._api.create(LEASE, _lease(node))
+            await self._api.create(LEASE, lease)
         except AlreadyExists:
             await self.renew(shape.name)
         return node

@@ -286,26 +286,26 @@ class _RunningPod:
 
     def _status(self, containers: list[ContainerProcess]) -> Object:
         """The pod's status, with the conditions that have changed since the last call."""
-        now = units.rfc3339(time.time())
-        rows = self._conditions(containers)
+        now, phase = units.rfc3339(time.time()), _phase(containers)
+        reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
+        ready = (True, "") if all(container.ready for container in containers) else (False, reason)
+        rows = {
+            **scheduled(self._pod),
+            "PodReadyToStartContainers": (phase == "Running", ""),
+            "Initialized": (True, ""),
+            "ContainersReady": ready,
+            "Ready": ready,
+        }
         changed = {kind: row for kind, row in rows.items() if self._reported_conditions.get(kind) != row}
         self._reported_conditions = rows
         status = {
-            "phase": _phase(containers),
+            "phase": phase,
             **pod_addresses(self._pod),
             "startTime": (self._pod.get("status") or {}).get("startTime") or self._pod["metadata"]["creationTimestamp"],
             "conditions": conditions(changed, now),
             "containerStatuses": [container.status(self._pod["metadata"]["uid"]) for container in containers],
         }
         return {"status": status}
-
-    def _conditions(self, containers: list[ContainerProcess]) -> dict[str, tuple[bool, str]]:
-        phase = _phase(containers)
-        reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
-        ready = (True, "") if all(container.ready for container in containers) else (False, reason)
-        alive = (phase == "Running", "")
-        rows = {"PodReadyToStartContainers": alive, "Initialized": (True, ""), "ContainersReady": ready, "Ready": ready}
-        return scheduled(self._pod) | rows
 
 
 def _phase(containers: list[ContainerProcess]) -> str:

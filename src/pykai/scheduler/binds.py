@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
 from msgspec import Struct, structs
@@ -19,17 +20,18 @@ from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
 from pykai.kube.api import Api, Page, Patch, Selection
-from pykai.kube.backoff import Backoff
+from pykai.kube.backoff import Backoff, ItemBackoff
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.model.params import SchedulerParams
+from pykai.model.plan import Key
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, BindRequestSpec, ObjectMeta, OwnerReference, Pod
+from pykai.observe.metrics import Metrics
 from pykai.scheduler.bind_requests import Binding, create_request, delete_request, is_in_force, is_uncertain, reason
 from pykai.scheduler.metrics import queue_labels
 from pykai.scheduler.plan_conditions import PodCondition
-from pykai.scheduler.status import about_pod
-from pykai.scheduler.writer_context import WriterContext
+from pykai.scheduler.status import StatusUpdater, WriteAccess, about_pod
 
 AT_ONCE = 32
 """The maximum number of concurrent binds."""
@@ -37,6 +39,49 @@ MOST_STARTED = 100_000
 """The maximum number of PodGroup uids remembered, so that a restart is not measured as a first start."""
 
 log = structlog.get_logger(component="scheduler")
+
+
+class DirectBind(Protocol):
+    """A binder in the same process (`controllers.binder.direct`)."""
+
+    async def bind(self, order: BindRequest) -> str:
+        """Bind the pod of `order` and return its node, which may differ; "" if the bind needs a BindRequest.
+
+        Raise the server's error if it is unknown whether the pod is bound.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class WriterContext:
+    """What every writer needs. `request_cycle(instant)` requests a cycle by that time (seconds since the epoch).
+
+    `direct` None: every bind is a BindRequest.
+    """
+
+    access: WriteAccess
+    status: StatusUpdater
+    assumptions: Assumptions
+    metrics: Metrics
+    request_cycle: Callable[[float], None]
+    backoff: ItemBackoff
+    direct: DirectBind | None = None
+    trust_seconds: float = 30.0
+    """Seconds for which a write is assumed without confirmation by a watch."""
+
+    def until(self) -> float:
+        """Return the instant until which a write made now is assumed without confirmation."""
+        return self.access.clock() + self.trust_seconds
+
+    def hold(self, gang: Key, item: object) -> None:
+        """Hold back a gang with exponential backoff, counted by consecutive failures of `item`."""
+        until = self.backoff.failed(item, self.access.clock())
+        self.assumptions.hold(gang, until)
+        self.request_cycle(until)
+
+    def soon(self) -> None:
+        """Request a cycle within a second, to decide again."""
+        self.request_cycle(self.access.clock() + 1.0)
 
 
 class BindWriter:

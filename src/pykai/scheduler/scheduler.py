@@ -26,14 +26,14 @@ from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key, Plan, Verdict
 from pykai.objects.kinds import Pod
 from pykai.observe.metrics import SCHEDULER, WORKLOAD_EVICTIONS, Metric, Metrics
-from pykai.scheduler.binds import Takeover
+from pykai.scheduler.binds import DirectBind, Takeover, WriterContext
 from pykai.scheduler.decision import Decision, Judge, RefusedPlanError, SearchBackoff, Usage, make_decision, no_judge
+from pykai.scheduler.group_membership import ExpectedGroups
 from pykai.scheduler.informers import Informers
 from pykai.scheduler.metrics import record
 from pykai.scheduler.queueing_hints import CycleTrigger, Debounce
 from pykai.scheduler.status import Loop, Spacing, StatusUpdater, WriteAccess, WriteQueue
 from pykai.scheduler.writer import Writer
-from pykai.scheduler.writer_context import Colocated, WriterContext
 
 log = structlog.get_logger(component="scheduler")
 
@@ -68,6 +68,14 @@ class SchedulerOptions:
     selective: bool = True
     metrics_namespace: str = "kai"
     more_metrics: tuple[Metric, ...] = ()
+
+
+@dataclass(frozen=True)
+class Colocated:
+    """Other components in the same process: the binder and the groups its pod grouper expects; None if not there."""
+
+    direct: DirectBind | None = None
+    expected: ExpectedGroups | None = None
 
 
 ALONE = Colocated()

@@ -27,11 +27,10 @@ from pykai.objects.kinds import BindRequest, OwnerReference, Pod
 from pykai.objects.pod_template import decode_template
 from pykai.objects.units import rfc3339
 from pykai.scheduler.bind_requests import PodDeletion, reason, until_certain
-from pykai.scheduler.binds import BindWriter
+from pykai.scheduler.binds import BindWriter, WriterContext
 from pykai.scheduler.decision import Decision
 from pykai.scheduler.metrics import workload_labels
 from pykai.scheduler.status import about_gang, about_pod
-from pykai.scheduler.writer_context import WriterContext
 
 AT_ONCE = 16
 """The maximum number of concurrent evictions."""

@@ -219,16 +219,12 @@ def _queue_sums(snapshot: Snapshot, rows: Rows, nodes: Rows) -> Column:
 
 
 def _of_queues(snapshot: Snapshot) -> Column:
-    """[resource, class]: what a pod of each class counts against its queue wherever it is."""
-    return np.array([_counts(snapshot, c) for c in snapshot.pods.classes]).reshape(-1, QUEUE_RESOURCES).T
-
-
-def _counts(snapshot: Snapshot, c: PodClass) -> tuple[float, float, float]:
-    """CPU, memory and GPUs a pod counts against its queue wherever it is; MIG instances by their size."""
-    gpus = float(c.request[GPU])
-    if c.gpu_kind is GpuKind.MIG:
-        gpus += sum(float(c.request[row]) * each for row, each in snapshot.space.mig_rows().items())
-    return float(c.request[0]), float(c.request[1]), gpus
+    """[resource, class]: what a pod of each class counts against its queue wherever it is; MIG instances by size."""
+    table = np.array([c.request[:QUEUE_RESOURCES] for c in snapshot.pods.classes], dtype=float)
+    for row, c in enumerate(snapshot.pods.classes):
+        if c.gpu_kind is GpuKind.MIG:
+            table[row, GPU] += sum(float(c.request[at]) * size for at, size in snapshot.space.mig_rows().items())
+    return table.reshape(-1, QUEUE_RESOURCES).T
 
 
 def portion(snapshot: Snapshot, c: PodClass, node: int) -> float:

@@ -28,9 +28,8 @@ from pykai.plugins import registry
 from pykai.scheduler.decision import Judge
 from pykai.scheduler.group_membership import ExpectedGroups
 from pykai.scheduler.queueing_hints import Debounce
-from pykai.scheduler.scheduler import Policies, Scheduler, SchedulerOptions
+from pykai.scheduler.scheduler import Colocated, Policies, Scheduler, SchedulerOptions
 from pykai.scheduler.status import Spacing
-from pykai.scheduler.writer_context import Colocated
 from pykai.verify.judge import verify
 from tests import builders
 from tests.timeouts import TIMEOUT_SECONDS

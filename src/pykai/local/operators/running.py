@@ -36,7 +36,8 @@ def component(name: str, binary: Path) -> LocalComponent:
 
 async def _run(operator: Operator, name: str, binary: Path, kubeconfig: Path, ready: asyncio.Event) -> None:
     """Apply its CRDs, run it, and set `ready` once it is healthy and its webhooks are registered."""
-    place = Place(kubeconfig.parent / "operators" / name, kubeconfig, *_free_ports())
+    ports = free_ports()
+    place = Place(kubeconfig.parent / "operators" / name, kubeconfig, ports.etcd, ports.api)
     place.certificates.mkdir(parents=True, exist_ok=True)
     credentials = issue([HOST], datetime.now(UTC))
     (place.certificates / "tls.crt").write_bytes(credentials.certificate)
@@ -108,8 +109,3 @@ async def _is_listening(port: int) -> bool:
 def _documents(files: Path, pattern: str) -> list[Object]:
     files_read = (yaml.safe_load_all(path.read_text()) for path in sorted(files.glob(pattern)))
     return [document for documents in files_read for document in documents if document]
-
-
-def _free_ports() -> tuple[int, int]:
-    ports = free_ports()
-    return ports.etcd, ports.api
