@@ -48,7 +48,7 @@ from pykai.kube.codec import (
 )
 from pykai.kube.errors import NotFound
 from pykai.kube.transport import Request, RequestLane, Settings, Transport
-from pykai.objects import dra_versions
+from pykai.objects.kinds import claim_in_version
 
 T = TypeVar("T")
 
@@ -229,4 +229,4 @@ class Versions:
 
 def as_written(resource: Resource, body: Object) -> Object:
     """Return the body of a new object converted to the chosen version."""
-    return dra_versions.written(body, resource.version) if resource.plural == "resourceclaims" else body
+    return claim_in_version(body, resource.version) if resource.plural == "resourceclaims" else body

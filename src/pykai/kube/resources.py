@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pykai.kube.api import Resource
-from pykai.objects import dra_versions
+from pykai.objects.kinds import DRA_VERSIONS
 
 POD: Final = Resource("", "v1", "pods", "Pod")
 NODE: Final = Resource("", "v1", "nodes", "Node", False)
@@ -46,7 +46,7 @@ CSI_CAPACITY: Final = Resource("storage.k8s.io", "v1", "csistoragecapacities", "
 
 
 def _dra(plural: str, kind: str, namespaced: bool = True) -> Resource:
-    return Resource("resource.k8s.io", "v1", plural, kind, namespaced, dra_versions.OLDER)
+    return Resource("resource.k8s.io", "v1", plural, kind, namespaced, DRA_VERSIONS)
 
 
 RESOURCE_CLAIM: Final = _dra("resourceclaims", "ResourceClaim")

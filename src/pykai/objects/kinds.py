@@ -8,13 +8,14 @@ have the same bytes, so the cache decodes them once per template (`objects.pod_t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Raw, json
 from msgspec.structs import force_setattr
 
-from pykai.objects import dra_versions, pod_resize
+from pykai.objects import pod_resize
 from pykai.objects.custom_resources import (  # noqa: F401 - all kinds are imported from here
     BindRequest,
     BindRequestSpec,
@@ -286,13 +287,57 @@ class CSIDriver(Kind):
 
 
 # ------------------------------------------------------------------------------------ resource.k8s.io, topology.node
+DRA_VERSIONS: Final = ("v1beta2", "v1beta1")
+"""Versions of resource.k8s.io that a server may have instead of v1, the only form used inside; the newest first.
+
+| | v1, v1beta2 | v1beta1 |
+|---|---|---|
+| a plain request of a claim | fields below `exactly` | fields in the request itself |
+| a device of a slice | fields in the device itself | fields below `basic` |
+
+Requests with `firstAvailable`, the status of claims, and device classes are the same in all versions. The form is
+detected from the object's fields, because items of lists and files carry no version.
+"""
+
+_Conversion = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+def claim_in_version(claim: dict[str, Any], version: str) -> dict[str, Any]:
+    """Convert a ResourceClaim from v1 to the version of the server that creates it."""
+    return {**claim, "spec": _with_requests(claim["spec"], _without_exactly)} if version == "v1beta1" else claim
+
+
+def _with_requests(spec: dict[str, Any], change: _Conversion) -> dict[str, Any]:
+    """Return the spec of a claim with converted requests; the argument itself if none changes."""
+    devices = spec.get("devices") or {}
+    requests = devices.get("requests") or ()
+    changed = [change(request) for request in requests]
+    if all(new is old for new, old in zip(changed, requests, strict=True)):
+        return spec
+    return {**spec, "devices": {**devices, "requests": changed}}
+
+
+def _with_exactly(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "exactly" in request or "firstAvailable" in request:
+        return request
+    return {"name": request.get("name", ""), "exactly": _without(request, "name")}
+
+
+def _without_exactly(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**_without(request, "exactly"), **request["exactly"]} if "exactly" in request else request
+
+
+def _without(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}
+
+
 class ResourceClaim(Kind):
     metadata: ObjectMeta
     spec: dict[str, Any] = {}
     status: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        force_setattr(self, "spec", dra_versions.claim_spec(self.spec))
+        force_setattr(self, "spec", _with_requests(self.spec, _with_exactly))
 
 
 class ResourceSlice(Kind):
@@ -300,7 +345,10 @@ class ResourceSlice(Kind):
     spec: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        force_setattr(self, "spec", dra_versions.slice_spec(self.spec))
+        devices = self.spec.get("devices") or ()
+        if any("basic" in device for device in devices):
+            plain = [{**(each.get("basic") or {}), **_without(each, "basic")} for each in devices]
+            force_setattr(self, "spec", {**self.spec, "devices": plain})
 
 
 class DeviceClass(Kind):
