@@ -33,6 +33,7 @@ from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import EVENT, NAMESPACE, NODE, POD, POD_GROUP, QUEUE
 from pykai.objects import names
 from pykai.observe import tables
+from pykai.scheduler.process_memory import RELEASE_SECONDS
 from pykai.simulate import loop
 from pykai.simulate.cluster import Hooks, Kubelets
 from pykai.simulate.faults.api import FaultPlan, FaultyApi
@@ -43,6 +44,8 @@ START, SINCE = 1_767_225_600.0, "2026-01-01T00:00:00Z"
 STEP_SECONDS, LONGEST_SECONDS = 5.0, 3600.0
 FORGOTTEN_SECONDS = REMEMBERED_SECONDS + 300.0
 """After so long nothing need be remembered of pods that are gone, events about them included."""
+RELEASED_SECONDS = 2 * RELEASE_SECONDS + 1.0
+"""Until the scheduler has returned freed memory to the system."""
 PAGE = Path(__file__).parents[1] / "docs" / "testing.md"
 TITLES = ("round", "all pods run after", "all gone after", "CPU", "objects after", "MiB after")
 TEXT = """## Overload
@@ -100,6 +103,7 @@ async def _left(api: MemoryApi, done: Round) -> Round:
         await api.delete(EVENT.ref(event["metadata"]["name"], event["metadata"]["namespace"]))
     api.compact()
     gc.collect()
+    await asyncio.sleep(RELEASED_SECONDS)
     return Round(done.ran_after, done.gone_after, done.cpu, len(gc.get_objects()), memory()[0])
 
 

@@ -52,7 +52,7 @@ KINDS: tuple[type[Any], ...] = (
 PARTITIONED = frozenset({kinds.Node, kinds.Queue, kinds.PodGroup})
 """Kinds that belong to one node pool each."""
 _NO_LABELS: dict[str, str] = {}
-MOST_GONE = 100_000
+MOST_GONE = 1_000
 """Numbered things beyond twice the objects that are kept before everything is read again."""
 Fact = TypeVar("Fact")
 

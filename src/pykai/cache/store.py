@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 Key = tuple[str, str]
 FEW = 1024
 PART = 8
-"""The changes are merged into a new large map when there are more than a few and more than this part of it."""
+"""The changes are merged into a new large map when there are more than a few and more than this part of it, or when
+most of it is gone, because the map keeps the objects in memory."""
 _GONE = object()
 
 
@@ -94,7 +95,8 @@ class Layers(Mapping[Key, Any]):
 
     def _merge(self) -> None:
         over, late = self._over, self._late
-        if len(over) <= FEW or len(over) * PART <= len(self._base):
+        few = len(over) <= FEW or len(over) * PART <= len(self._base)
+        if few and self._size * 2 >= len(self._base):
             return
         base = self._base.copy()
         for key, obj in over.items():
@@ -108,8 +110,8 @@ class Layers(Mapping[Key, Any]):
 
 Choice = Callable[[Iterable[Any]], list[Any]]
 """Objects -> those of them that count."""
-MOST_EVENTS = 20_000
-"""Number of events kept; a reader that is further behind reads everything again."""
+MOST_EVENTS, EVENTS_PER_OBJECT = 20_000, 4
+"""Number of events kept, if there are so many objects; a reader that is further behind reads everything again."""
 
 
 class Event(Enum):
@@ -170,7 +172,7 @@ class Store:
         if self._own is not None:
             self._own.append((key, event))
             return
-        if self._length >= MOST_EVENTS:
+        if self._length >= min(MOST_EVENTS, max(FEW, EVENTS_PER_OBJECT * len(self))):
             self._log, self._length = [], 0
         self._log.append((key, event))
         self._length += 1

@@ -47,7 +47,7 @@ from pykai.observe.metrics import WorkMetrics
 from pykai.plugins import registry
 from pykai.scheduler.debug_server import SnapshotContext, debug_routes, job_order, may_read, write_snapshot
 from pykai.scheduler.decision import Decision
-from pykai.scheduler.process_memory import keep_freed_memory
+from pykai.scheduler.process_memory import keep_freed_memory, release_freed_memory
 from pykai.scheduler.queueing_hints import Debounce
 from pykai.scheduler.scheduler import ALONE, Colocated, Policies, Scheduler, SchedulerOptions, unobserved
 from pykai.verify.judge import verify
@@ -220,7 +220,10 @@ def compose(
     options = replace(settings.options, params=params, more_metrics=(QUERY_LATENCY,) if usage_config else ())
     live = Scheduler(api, watches, policies, loop, options, colocated)
     usage_fetched = asyncio.Event()
-    parts = [Part("scheduler", partial(_run_scheduler, live, usage_fetched, settings.takes_over))]
+    parts = [
+        Part("scheduler", partial(_run_scheduler, live, usage_fetched, settings.takes_over)),
+        Part("memory", _release_memory, elected=False),
+    ]
     if usage_config is None:
         usage_fetched.set()
     else:
@@ -236,6 +239,11 @@ async def _run_scheduler(live: Scheduler, usage_fetched: asyncio.Event, takes_ov
     """Run the scheduler after the first fetch of usage, or its timeout."""
     await usage_fetched.wait()
     await live.run(ready, takes_over)
+
+
+async def _release_memory(ready: asyncio.Event) -> None:
+    ready.set()
+    await release_freed_memory()
 
 
 async def _run_usage_lister(lister: UsageLister, usage_fetched: asyncio.Event, ready: asyncio.Event) -> None:

@@ -55,14 +55,19 @@ class ItemBackoff:
 
     def failed(self, item: Hashable, now: float) -> float:
         """Count a failure of the item; return the earliest time of its next attempt."""
+        self.expire(now)
+        since = now - 2 * self._backoff.maximum
+        before, ended = self._failures.pop(item, (0, since))
+        failures = before + 1 if ended > since else 1
+        until = now + self._backoff.after(failures)
+        self._failures[item] = (failures, until)
+        return until
+
+    def expire(self, now: float) -> None:
+        """Forget items whose counts are reset."""
         since = now - 2 * self._backoff.maximum
         while self._failures:  # from the front, so that each item costs only its own removal
             oldest, (_, until) = next(iter(self._failures.items()))
             if until > since:
                 break
             del self._failures[oldest]
-        before, ended = self._failures.pop(item, (0, since))
-        failures = before + 1 if ended > since else 1
-        until = now + self._backoff.after(failures)
-        self._failures[item] = (failures, until)
-        return until

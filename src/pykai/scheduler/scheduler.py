@@ -186,7 +186,7 @@ class Scheduler:
         self._trigger.end(loop.time() - began)
 
     def _tidy(self) -> None:
-        """Before a cycle, delete failed bind requests and drop assumptions that expired unconfirmed."""
+        """Before a cycle, delete failed bind requests and drop what has expired: unconfirmed assumptions, failures."""
         pods = self._cache.of(Pod)
         self._writer.delete_failed(
             (request, pods.get((request.metadata.namespace, request.spec.pod_name)))
@@ -198,6 +198,7 @@ class Scheduler:
         for lost in assumptions.expire(now):
             log.warning("assumption expired unconfirmed", object=lost)
         self._informers.note_installed()
+        self._context.backoff.expire(now)
 
     def _remember(self, decision: Decision) -> None:
         plan, self.last = decision.plan, decision

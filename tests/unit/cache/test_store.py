@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from random import Random
 
 import numpy as np
 import pytest
 
 from pykai.cache.readings import in_order
-from pykai.cache.store import Layers
+from pykai.cache.store import FEW, Layers, Store
+from tests import builders
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -39,3 +41,26 @@ def test_rows_are_in_order_of_their_numbers(most: int) -> None:
     random = Random(most)
     numbers = [random.randrange(-1, most) for _ in range(5000)]
     assert in_order(np.array(numbers)).tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
+
+
+class Thing:
+    """An object that can be observed."""
+
+
+def test_objects_that_are_gone_do_not_stay_in_memory() -> None:
+    layers, things = Layers(), [Thing() for _ in range(2_000)]
+    kept = [weakref.ref(thing) for thing in things]
+    for number, thing in enumerate(things):
+        layers.put(("", str(number)), thing)
+    del thing
+    things.clear()
+    for number in range(2_000):
+        layers.drop(("", str(number)))
+    assert not [each for each in kept if each() is not None]
+
+
+def test_the_log_of_changes_is_limited_by_the_number_of_objects() -> None:
+    store, queue = Store(list), builders.decoded(builders.queue("q"))
+    for _ in range(3 * FEW):
+        store.put(queue, gone=False)
+    assert store.moment.length <= FEW

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 
 import pytest
 
@@ -50,6 +51,21 @@ def test_an_item_starts_anew_also_behind_one_that_waits_long() -> None:
         items.failed("long", 0.0)
     assert items.failed("a", 0.0) == 1.0
     assert items.failed("a", 17.5) == 18.5, "the delay of the other one ended at 8.0, its own at 1.0"
+
+
+def test_items_whose_counts_are_reset_are_forgotten() -> None:
+    items, key = ItemBackoff(Backoff(1.0, 8.0)), Key()
+    kept = weakref.ref(key)
+    items.failed(key, 0.0)
+    del key
+    items.expire(16.9)
+    assert kept() is not None
+    items.expire(17.0)
+    assert kept() is None
+
+
+class Key:
+    """An item that can be observed."""
 
 
 async def _readings() -> tuple[float, float, float]:

@@ -248,18 +248,21 @@ def _election(lease: Object) -> tuple[str, Any]:
 
 
 def _matters(change: WatchChange[Object]) -> bool:
-    """Whether a change is relevant: not a mere renewal of a lease, and not a write of our own status."""
+    """Whether a change is relevant: not a mere renewal of a lease, and not of metadata of a Config or shard alone.
+
+    Changes of their status count: a write of an earlier process may arrive after ours.
+    """
     if change.type is not EventType.MODIFIED or change.old is None:
         return True
     if change.object["kind"] == LEASE.kind:
         return _election(change.object) != _election(change.old)
     if change.object["kind"] in (CONFIG.kind, SHARD.kind):
-        return _spec_inputs(change.object) != _spec_inputs(change.old)
+        return _reconciled(change.object) != _reconciled(change.old)
     return True
 
 
-def _spec_inputs(item: Object) -> tuple[Any, Any]:
-    return item.get("spec"), item["metadata"].get("deletionTimestamp")
+def _reconciled(item: Object) -> tuple[Any, Any, Any]:
+    return item.get("spec"), item.get("status"), item["metadata"].get("deletionTimestamp")
 
 
 Ping = Callable[[str, float], Awaitable[str]]

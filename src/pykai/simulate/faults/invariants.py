@@ -132,10 +132,14 @@ async def _zone_gpus(api: Api) -> float:
 
 # -------------------------------------------------------------------------------------------------------- while it runs
 class RunningChecks:
-    """Watches every change and reports violations by `report(check, text)`."""
+    """Watches every change and reports violations by `report(check, text)`.
 
-    def __init__(self, api: Api, report: Callable[[str, str], None]) -> None:
+    `abandoned`: whether a write of a process that was killed may have arrived a moment ago.
+    """
+
+    def __init__(self, api: Api, report: Callable[[str, str], None], abandoned: Callable[[], bool]) -> None:
         self._report = report
+        self._abandoned = abandoned
         self._watches = InformerFactory(api)
         self._nodes = self._watches.of(NODE, Object)
         self._pods = self._watches.of(POD, Object)
@@ -174,6 +178,8 @@ class RunningChecks:
         pod = self._pods.get(key[1], key[0])
         requests = [each for _, each in self._requests.items() if each["spec"].get("podName") == key[1]]
         if pod is None or not is_active(pod) or pod["spec"].get("nodeName") or any(map(_is_open, requests)):
+            return
+        if self._abandoned():
             return
         uid = pod["metadata"]["uid"]
         left = ["the label of a device"] if device_groups(pod) else []

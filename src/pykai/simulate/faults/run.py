@@ -18,7 +18,7 @@ from pykai.kube.memory.object_store import Entry
 from pykai.kube.resources import EVENT, LEASE, NODE_TOPOLOGY, POD
 from pykai.objects import names
 from pykai.simulate.cluster import BrokenError, Hooks, Product, Setting, Simulation
-from pykai.simulate.faults.api import Fault, FaultPlan, FaultyApi
+from pykai.simulate.faults.api import KILLED_WITHIN, LONGEST_FLIGHT, Fault, FaultPlan, FaultyApi
 from pykai.simulate.faults.invariants import RunningChecks, Violation, at_rest, read_cluster
 from pykai.simulate.faults.users import LONGEST_ABSENCE, Users
 from pykai.simulate.faults.worlds import ALONE, APART, REPLICAS, World, world
@@ -226,7 +226,7 @@ class FaultyProduct:
         self.plan = FaultPlan(self._seed, self._time, self._left_out)
         processes = [self._process(name, identity, api, hooks) for name, identity in self._identities()]
         tasks = [asyncio.create_task(process.run()) for process in processes]
-        tasks.append(asyncio.create_task(RunningChecks(api, self.report).run()))
+        tasks.append(asyncio.create_task(RunningChecks(api, self.report, self._has_abandoned_writes).run()))
         tasks.append(asyncio.create_task(self._shift_clocks(processes)))
         if self._world.scaling:
             tasks.append(asyncio.create_task(_simulate_autoscaler(api)))
@@ -245,6 +245,12 @@ class FaultyProduct:
             for task in (*tasks, users):
                 task.cancel()
             await asyncio.gather(*tasks, users, return_exceptions=True)
+
+    def _has_abandoned_writes(self) -> bool:
+        """Whether a write of a process that was killed may have arrived since an attempt of the next one began."""
+        assert self.plan is not None
+        since = self._time() - 2 * LONGEST_FLIGHT
+        return any(fault.kind == KILLED_WITHIN and fault.at > since for fault in self.plan.happened)
 
     def _identities(self) -> list[tuple[str, str]]:
         """Return the name and the identity in leader election (empty: none) of each process."""

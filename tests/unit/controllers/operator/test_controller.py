@@ -387,6 +387,21 @@ async def test_a_condition_returns_to_an_older_state_before_the_watch_shows_the_
         await eventually(partial(_shard_is, bench, "True"))
 
 
+async def test_a_status_that_an_earlier_process_wrote_late_is_corrected() -> None:
+    async with operating() as bench:
+        await bench.configure()
+        await bench.shard("default")
+        await bench.settled()
+        await _run_deployments(bench)
+        await eventually(partial(_is_ready, bench))
+        for ref in (CONFIG.ref("kai-config"), SHARD.ref("default")):
+            found = await bench.api.get(ref, Object)
+            late = [{**row, "status": "False", "message": "late"} for row in found["status"]["conditions"]]
+            await bench.api.patch(ref.sub("status"), Patch.merge({"status": {"conditions": late}}))
+        await eventually(partial(_is_ready, bench))
+        await eventually(partial(_shard_is, bench, "True"))
+
+
 async def test_the_system_is_ready_when_the_api_server_reaches_its_webhooks() -> None:
     async with operating() as bench:
         refused = ApiError('failed calling webhook "queue-validation.kai.scheduler": connection refused')

@@ -297,7 +297,7 @@ def _user(source: Mapping[str, str]) -> dict[str, str]:
     return {names.USER_LABEL: source[names.USER_LABEL]} if names.USER_LABEL in source else {}
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _yaml_scalar(text: str) -> str:
     """Return the text unquoted if every version of YAML reads it back as a string, else in double quotes."""
     if _AMBIGUOUS.fullmatch(text):
