@@ -24,6 +24,7 @@ SchedulingShard, or in the chart value `scheduler.args`.
 
 ENVIRONMENT = {
     "KUBECONFIG": "Path of a kubeconfig, where no flag `--kubeconfig` names one.",
+    "PATH": "Where `kai local kubectl` looks for plugins, after the directory of `kai` itself.",
     "KUBERNETES_SERVICE_HOST": "Set by Kubernetes in every pod: the API server, with the pod's service account.",
     "KUBERNETES_SERVICE_PORT": "The port of it; 443 if absent.",
     "CONTAINER_SANDBOX_MOUNT_POINT": "Where mounts are, if the container is a process of its host; set by Kubernetes.",

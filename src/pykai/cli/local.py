@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -292,12 +293,13 @@ _PASS_THROUGH = {"ignore_unknown_options": True, "allow_interspersed_args": Fals
 def kubectl(name: str, arguments: tuple[str, ...]) -> None:
     """Run the kubectl that is built into the control plane's binary on a cluster.
 
-    With several clusters, choose one with --on: `kai local kubectl --on NAME get pods`.
+    With several clusters, choose one with --on: `kai local kubectl --on NAME get pods`. Plugins find the cluster, too:
+    `kai local kubectl kai queues`.
     """
     with _reported_errors():
-        kubeconfig = _ready_cluster(name).kubeconfig
-        command = [str(_binary()), "kubectl", "--kubeconfig", kubeconfig, *arguments]
-        sys.exit(subprocess.run(command).returncode)
+        plugins = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        environment = {**os.environ, "KUBECONFIG": _ready_cluster(name).kubeconfig, "PATH": plugins}
+        sys.exit(subprocess.run([str(_binary()), "kubectl", *arguments], env=environment).returncode)
 
 
 def _ready_cluster(name: str) -> clusters.ClusterRecord:
@@ -313,13 +315,15 @@ def _ready_cluster(name: str) -> clusters.ClusterRecord:
 
 @local.command(short_help="Show your local clusters.")
 @click.option("--name", default="", help="Only this cluster.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def status(name: str, output: str) -> None:
     """Show your local clusters; the exit code is 1 unless all of them are ready."""
     with _reported_errors():
         records = [record for record in clusters.records() if name in ("", record.name)]
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode([_cluster_document(record) for record in records])))
+    if output != "table":
+        from pykai.cli.state import print_as_data  # imports the engine, which the other commands do without
+
+        print_as_data([_cluster_document(record) for record in records], output)
     elif name and not records:
         click.echo(f"there is no cluster {name!r}; `kai local up --name {name}` starts one")
     else:

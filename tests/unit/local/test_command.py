@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from pykai.cli import local as command
@@ -137,17 +139,19 @@ def test_status_shows_state_and_failure() -> None:
         "bad": "failed",
         "lost": "dead",
     }
+    assert yaml.safe_load(kai("status", "-o", "yaml").output) == json.loads(result.output)
     assert "bad: etcd was killed by signal 9" in kai("status").output
     assert kai("status", "--name", "good").exit_code == 0
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What kubectl was asked, after its kubeconfig."""
+    """What kubectl was asked, after its kubeconfig; plugins beside this Python are found."""
     calls: list[list[str]] = []
 
-    def run(words: list[str]) -> subprocess.CompletedProcess[str]:
-        calls.append(words[3:])
+    def run(words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        assert env["PATH"].startswith(f"{Path(sys.executable).parent}{os.pathsep}")
+        calls.append([env["KUBECONFIG"], *words[2:]])
         return subprocess.CompletedProcess(words, 0)
 
     monkeypatch.setattr(command, "_binary", lambda: Path("/bin/kai"))
