@@ -36,10 +36,6 @@ _NOBODY = np.zeros(0, dtype=np.int8)
 _OUT_OF_TIME = "the time that the action has for searches was spent before this workload's turn was over; it goes on"
 
 
-def _not_entitled(_: Cycle, __: int) -> Outcome:
-    return Outcome("", "")
-
-
 @dataclass(frozen=True)
 class Eviction:
     """A strategy: what differs between the actions."""
@@ -50,19 +46,18 @@ class Eviction:
     search: Callable[[Cycle, Cause, VictimPool], Search | None]
     messages: Callable[[Cycle, Scenario], Mapping[int, str]]
     """Return the message of each victim."""
-    entitled: Callable[[Cycle, int], bool] = lambda _, __: True
-    """Whether the gang may take anything from others as its queue stands; a refusal says nothing about other gangs."""
+    unentitled: Callable[[Cycle, int], Outcome | None] = lambda _, __: None
+    """Return why the gang may take nothing from others as its queue stands, which says nothing about other gangs; None:
+    it may."""
     may_help: Callable[[Cycle, VictimPool, Sequence[int]], bool] = lambda _, __, ___: True
     """Whether any of these gangs could be the first that the action helps. If none can, none of them needs a turn: what
     the answer depends on does not change before one is helped."""
     may_help_entitled: bool = False
-    """Whether `may_help` asks nothing but whether one is entitled."""
+    """Whether `may_help` asks nothing but whether one of them is not `unentitled`."""
     keep_all: bool = False
     """Whether every victim must get another place; what failed for one gang is then remembered for all queues."""
     distinguish: Callable[[Cycle, int], Hashable] = lambda _, __: None
     """Return a key that is equal for gangs with the same potential victims; a failed search holds for equal keys."""
-    unentitled: Callable[[Cycle, int], Outcome] = _not_entitled
-    """Return the outcome of a gang that is not `entitled`."""
     barred: tuple[SearchToken, str] = (SearchToken.NO_VICTIMS, "the workload may not cause evictions")
     """The token and message for a gang that `may_evict_for` excludes."""
     no_victims: tuple[SearchToken, str] = (SearchToken.NO_VICTIMS, "no workload may be evicted for it")
@@ -106,8 +101,7 @@ def run(cycle: Cycle, action: Eviction) -> None:
     while (gang := walk.pop()) is not None:
         cycle.tried[action.name] += 1
         pods = pods_to_place(cycle.trial, cycle.orders, gang)
-        entitled = action.entitled(cycle, gang)
-        known = failures.known_to_fail(gang, pods) if entitled else action.unentitled(cycle, gang)
+        known = action.unentitled(cycle, gang) or failures.known_to_fail(gang, pods)
         if known is not None:
             reasons.found(action.name, (gang, *walk.give_up(gang)), known)
         elif _refused(cycle, gang, pods) or not ready(cycle.trial, gang):
@@ -223,7 +217,8 @@ def _note_unhelped(cycle: Cycle, action: Eviction, gangs: Sequence[int]) -> None
     """Note why an action that helps only entitled gangs helps none: equivalent ones for the same reason."""
     if action.may_help_entitled:
         for same in EquivalenceClasses.of(cycle).alike(cycle, gangs):
-            cycle.reasons.found(action.name, same, action.unentitled(cycle, same[0]))
+            if (why := action.unentitled(cycle, same[0])) is not None:
+                cycle.reasons.found(action.name, same, why)
 
 
 def _note_barred(cycle: Cycle, action: Eviction, gangs: set[int]) -> None:

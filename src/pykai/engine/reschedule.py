@@ -127,8 +127,8 @@ class ServiceOrder:
 
     def pop(self) -> int | None:
         """The next of the gangs, None when all had their turn."""
-        while self._left and (found := self._best_root()) is not None:
-            root, bound = found
+        while self._left:
+            root, bound = self._best_root()
             while (head := self._head(root)) is not None and (bound is None or head[0] < bound):
                 gang = self._pop_below(root)
                 if gang != BYSTANDER:
@@ -136,11 +136,9 @@ class ServiceOrder:
                     return gang
         return None
 
-    def _best_root(self) -> tuple[int, Key | None] | None:
-        """The root queue that is next, and the key at which another one is."""
+    def _best_root(self) -> tuple[int, Key | None]:
+        """The root queue that is next, and the key at which another one is; some gang is still below one of them."""
         heads = [(head[0], root) for root in self._children[-1] if (head := self._head(root)) is not None]
-        if not heads:
-            return None
         first = min(heads)
         return first[1], min((key for key, root in heads if root != first[1]), default=None)
 
@@ -184,8 +182,6 @@ class ServiceOrder:
 
     def _bystander(self, queue: int) -> tuple[Key, Triple] | None:
         """The first bystander of the children of a queue without any of the gangs."""
-        if queue < 0:
-            return None
         stream, at, involved = self._waiting.below(queue), self._passed[queue], self._children[queue]
         while at < len(stream) and stream[at].queue in involved:
             at += 1

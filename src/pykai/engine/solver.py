@@ -25,7 +25,7 @@ from pykai.engine.node_room import cumulated
 from pykai.engine.plugin_api import NodeSubsets, VictimChoice
 from pykai.engine.queues import OVER_LIMIT, OverCapacity, Triple, triple
 from pykai.engine.reclaim_bound import FEW, SLACKS, ReclaimBound, VictimLosses
-from pykai.engine.scenario import Cause, Scenario, simulate, whole
+from pykai.engine.scenario import Cause, Scenario, simulate
 from pykai.engine.victim_order import VictimOrder, summed_by
 from pykai.engine.victims import Batch
 from pykai.model.plan import GeneratorStatistics, ScenarioState, SearchResult, SearchStatistics
@@ -201,14 +201,12 @@ class Attempt:
             if found is None:
                 possible = 0 if self.choice.for_gangs else size - 1
             elif size == total and (probe.supposed == set(found.victims) or probe.settled(found)):
-                return self._kept_if_whole(found, mark)
+                return found
             else:
                 recorded, solved = batches_of(cycle, found), size
                 cycle.trial.undo_to(mark)
             size = next_size((solved, possible, total), size)
-        mark = cycle.trial.mark()
-        last = Probe(self, pods, recorded).run() if solved and not self.cut else None
-        return self._kept_if_whole(last, mark) if last is not None else None
+        return Probe(self, pods, recorded).run() if solved and not self.cut else None
 
     def _within_reach(self, pods: Sequence[int]) -> bool:
         """Whether victims on one more node for each prefix that is solved could make room for all pods."""
@@ -217,13 +215,6 @@ class Attempt:
             return True
         room = FeasibilityBound(pool, pods, (), self.search.domains)
         return any(grows_to(total, fit, more) for fit, more in room.node_by_node())
-
-    def _kept_if_whole(self, scenario: Scenario, mark: int) -> Scenario | None:
-        """The scenario, unless the gang misses its minimum even so: then all is as at the mark."""
-        if whole(self.search.cycle, self.search.cause.gang):
-            return scenario
-        self.search.cycle.trial.undo_to(mark)
-        return None
 
 
 def batches_of(cycle: Cycle, scenario: Scenario) -> list[Batch]:

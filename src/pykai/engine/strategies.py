@@ -51,9 +51,11 @@ def _can_reclaim_help(cycle: Cycle, _: VictimPool, gangs: Sequence[int]) -> bool
     return any(_may_reclaim(cycle, same[0]) for same in EquivalenceClasses.of(cycle).alike(cycle, gangs))
 
 
-def _at_fair_share(cycle: Cycle, gang: int) -> Outcome:
-    """Why a gang may not reclaim: what its queue would use beyond its share. It matters only where other queues use
-    some of that, or there would be nothing to reclaim."""
+def _at_fair_share(cycle: Cycle, gang: int) -> Outcome | None:
+    """Why a gang may not reclaim: what its queue would use beyond its share; None: it may. It matters only where other
+    queues use some of that, or there would be nothing to reclaim."""
+    if _may_reclaim(cycle, gang):
+        return None
     book, queue, request = cycle.book, cycle.snapshot.gangs.queue[gang], next_request(cycle, gang)
     used, fair, quota = book.allocated[queue], book.fair[queue], book.deserved[queue]
     held = book.allocated_non_preemptible[queue]
@@ -137,10 +139,9 @@ RECLAIM = Eviction(
     lambda cycle, _: cycle.quota is not None,
     _reclaim_search,
     _reclaim_messages,
-    _may_reclaim,
+    _at_fair_share,
     _can_reclaim_help,
     may_help_entitled=True,
-    unentitled=_at_fair_share,
     barred=(SearchToken.DISABLED, "no plugin divides resources among queues"),
     no_victims=(SearchToken.NO_VICTIMS, "no other queue uses more than its share, or not enough more"),
 )
@@ -150,13 +151,14 @@ def preempt(cycle: Cycle) -> None:
     run(cycle, PREEMPT)
 
 
-def _may_preempt(cycle: Cycle, gang: int) -> bool:
-    """Whether the gang stays within the quota of its queues where it could not be evicted again."""
-    gangs = cycle.snapshot.gangs
+def _over_quota(cycle: Cycle, gang: int) -> Outcome | None:
+    """Why a gang that could not be evicted again may not preempt: it would exceed the quota of its queues; None: it
+    would not."""
     if cycle.quota is None or cycle.trial.adds_preemptible(gang):
-        return True
+        return None
     request = cycle.queue_request(pods_to_place(cycle.trial, cycle.orders, gang), cycle.snapshot.max_gpu_memory)
-    return over_non_preemptible_quota(cycle.book, gangs.queue[gang], request) is None
+    over = over_non_preemptible_quota(cycle.book, cycle.snapshot.gangs.queue[gang], request)
+    return None if over is None else PREEMPT.outcome(SearchToken.OVER_QUOTA, over.message)
 
 
 def _can_preempt_help(cycle: Cycle, pool: VictimPool, gangs: Sequence[int]) -> bool:
@@ -180,21 +182,13 @@ def _preempt_messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:
     return {pod: f"Pod {title(pod)} was preempted by higher priority workload {evictor}" for pod in scenario.victims}
 
 
-def _over_quota(cycle: Cycle, gang: int) -> Outcome:
-    book, queue = cycle.book, cycle.snapshot.gangs.queue[gang]
-    request = cycle.queue_request(pods_to_place(cycle.trial, cycle.orders, gang), cycle.snapshot.max_gpu_memory)
-    over = over_non_preemptible_quota(book, queue, request)
-    return PREEMPT.outcome(SearchToken.OVER_QUOTA, "" if over is None else over.message)
-
-
 PREEMPT = Eviction(
     "preempt",
     lambda cycle, gang: gang not in cycle.snapshot.gangs.never_preempts,
     _preempt_search,
     _preempt_messages,
-    _may_preempt,
+    _over_quota,
     _can_preempt_help,
-    unentitled=_over_quota,
     no_victims=(
         SearchToken.NO_VICTIMS,
         "its queue runs no preemptible workload of lower priority, or not enough",

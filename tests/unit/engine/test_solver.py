@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykai.engine import solver
+from pykai.engine import reclaim_bound, solver
 from pykai.engine.accumulated import Accumulated
 from pykai.engine.budgets import SearchBudgets
 from pykai.engine.decide import decide
@@ -20,7 +20,7 @@ from pykai.plugins.registry import BUILT_IN, make_all
 from tests import builders
 from tests.properties.small_world import NOW, PACKING
 
-from .clusters import gang, node, pod, seen
+from .clusters import gang, node, pod, reservation, seen
 from .test_budgets import Clock
 
 GREEDY, MULTI = "sg-nodelocalgreedy", "sg-multinodegang"
@@ -320,3 +320,92 @@ def test_victims_of_a_prefix_are_such_that_all_of_the_gang_may_have(monkeypatch:
     assert results(plan) == [SearchResult.SOLVED]
     assert supposed == ["b", "bt"]
     assert sorted(eviction.pod[1][0] for eviction in plan.evictions) == ["b", "t"]
+
+
+# --------------------------------------------------------------------------------------- after a search that was solved
+@dataclass(frozen=True)
+class Few:
+    """A validator that agrees to the first scenarios only; `asked`: one entry for each."""
+
+    agrees: int
+    asked: list[bool]
+
+    def justified(self, cycle: Any, scenario: Any) -> bool:
+        self.asked.append(len(self.asked) < self.agrees)
+        return self.asked[-1]
+
+
+@pytest.mark.parametrize("wishes", [("8", "8"), ("8", "7")])
+def test_where_the_first_victims_do_not_do_after_all_all_are_looked_at(wishes: tuple[str, str]) -> None:
+    """The search before found its victim at once. This one looks at a few in turn, then at columns of all: none is
+    simulated twice."""
+    asked: list[bool] = []
+    plan = decide(full_house(8, wishes), with_validator(Few(1, asked)), NOW)
+    assert results(plan) == [SearchResult.SOLVED, SearchResult.VALIDATOR_REJECTED]
+    assert asked == [True] + [False] * 7
+    states = plan.searches[1].generators[0].states
+    assert (states[ScenarioState.SIMULATED], states[ScenarioState.VALIDATOR_REJECTED]) == (7, 7)
+
+
+def with_validator(validator: object) -> Policy:
+    found = policy(GREEDY)
+    return replace(found, plugins=(*found.plugins, validator))
+
+
+@pytest.mark.parametrize(("most", "simulated"), [(solver.MOST_IN_TURN, 1), (16, 1), (0, 0)])
+def test_victims_that_are_of_no_use_are_looked_at_in_turn_up_to_a_number(
+    most: int, simulated: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first gang takes the one GPU that the other queue has beyond its quota. For the second one every victim would
+    free a GPU, and none may be had: it tries at once what did for the first one; of the others that is known."""
+    monkeypatch.setattr(solver, "MOST_IN_TURN", most)
+    held = [
+        item
+        for n in range(20)
+        for item in (node(f"n{n}", gpus=1), gang(f"t{n}", "low", queue="theirs"), pod(f"t{n}-0", f"n{n}", gpus=1))
+    ]
+    new = [item for n in range(2) for item in (gang(f"new{n}", age=9 - n, queue="mine"), pod(f"new{n}-0", gpus=1))]
+    snapshot = seen(queue("mine", 2), queue("theirs", 19), *held, *new)
+    plan = decide(snapshot, replace(policy(GREEDY, MULTI), actions=("reclaim",)), NOW)
+    assert len(plan.evictions) == 1
+    assert results(plan) == [SearchResult.SOLVED, SearchResult.UNSOLVED]
+    assert plan.searches[1].generators[0].states[ScenarioState.SIMULATED] == simulated
+
+
+@pytest.mark.parametrize("few", [reclaim_bound.FEW, 0])
+def test_a_few_victims_are_judged_one_by_one_as_all_are_in_columns(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A department gets GPUs back, in part from itself."""
+    for module in (solver, reclaim_bound):
+        monkeypatch.setattr(module, "FEW", few)
+    departments = [queue("poor", 4), queue("rich", 4)]
+    leaves = [("mine", "poor", 2), ("beside", "poor", 2), ("theirs", "rich", 4)]
+    queues = [builders.queue(name, above, gpu={"quota": gpus}) for name, above, gpus in leaves]
+    held = [("beside", f"b{n}") for n in range(3)] + [("theirs", f"t{n}") for n in range(5)]
+    running = [
+        item
+        for at, (owner, name) in enumerate(held)
+        for item in (node(f"n{at}", gpus=1), gang(name, "low", queue=owner), pod(f"{name}-0", f"n{at}", gpus=1))
+    ]
+    new = [gang("new", queue="mine", minMember=2), pod("new-0", gpus=1), pod("new-1", gpus=1)]
+    snapshot = seen(*departments, *queues, *running, *new)
+    plan = decide(snapshot, replace(policy(GREEDY), actions=("reclaim",)), NOW)
+    assert results(plan) == [SearchResult.SOLVED]
+    assert sorted(eviction.pod[1][0] for eviction in plan.evictions) == ["b", "t"]
+
+
+# -------------------------------------------------------------------------------------------------------------- devices
+@pytest.mark.parametrize(("beside", "simulated"), [({"share": "0.6"}, 1), ({"gpus": 1}, 0)])
+def test_victims_that_leave_no_whole_device_are_not_simulated_for_one(beside: dict[str, Any], simulated: int) -> None:
+    """Without the victim half of one device is free, and 0.6 of the other: a GPU in all, and no device."""
+    held = [("stay", "high", "d0", "0.5"), ("beside", "high", "d1", "0.4"), ("old", "low", "d0", "0.5")]
+    running = [
+        item
+        for name, rank, device, share in held
+        for item in (gang(name, rank), pod(f"{name}-0", "n", share=share, device=device))
+    ]
+    new = [gang("new", minMember=2), pod("new-0", share="0.5"), pod("new-1", **beside)]
+    devices = [reservation("n", f"d{n}") for n in range(2)]
+    plan = decide(seen(node("n", gpus=2), *running, *devices, *new), policy(MULTI), NOW)
+    (search,) = plan.searches
+    assert len(plan.evictions) == simulated
+    assert sum(part.states[ScenarioState.SIMULATED] for part in search.generators) == simulated
