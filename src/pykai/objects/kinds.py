@@ -154,18 +154,13 @@ class Pod(Kind):
 
     def __post_init__(self) -> None:
         status = self.status
-        held = status.container_statuses is not ABSENT or status.init_container_statuses is not ABSENT
-        if held and not _may_be_resized(self):
+        if status.container_statuses is ABSENT and status.init_container_statuses is ABSENT:
+            return
+        # Requests and allocation may differ if a resize is reported, or the kubelet has yet to observe the spec.
+        resizes = bool(status.resize) or 0 < status.observed_generation < self.metadata.generation
+        if not resizes and not any(each.type in _RESIZING for each in status.conditions or ()):
             force_setattr(status, "container_statuses", ABSENT)
             force_setattr(status, "init_container_statuses", ABSENT)
-
-
-def _may_be_resized(pod: Pod) -> bool:
-    """Whether requests and allocation may differ: a resize is reported, or the kubelet has yet to observe the spec."""
-    status = pod.status
-    if status.resize or 0 < status.observed_generation < pod.metadata.generation:
-        return True
-    return any(each.type in _RESIZING for each in status.conditions or ())
 
 
 _RESIZING = frozenset({pod_resize.PENDING, pod_resize.IN_PROGRESS})

@@ -1,13 +1,11 @@
-"""One attempt to bind a pod: its value, the protocol of the steps that prepare it, and the writes to the pod itself.
+"""One attempt to bind a pod: its value, the base of the steps that prepare it, the writes to the pod, and its status.
 
 Everything that a bind adds to the pod (its group, the kind of share, NUMA zones) travels with the bind, which the API
 server carries out as one change. Labels cannot, so they are written first: a bound pod always names its device.
 
-Status of bind attempts: the bind request's status, the pod's condition and an event.
-
-A success costs one write besides the bind; the pod condition is written only after a PodBound=False.
-The write does not delay the next bind; after a restart the binder finds the pod bound and the request open, and writes
-the status then. The request is therefore closed last.
+The outcome is shown in the bind request's status, the pod's condition and an event. A success costs one write besides
+the bind, because the condition is written only after a PodBound=False. That write does not delay the next bind: after a
+restart the binder finds the pod bound and the request open, and writes the status then. The request is closed last.
 """
 
 from __future__ import annotations

@@ -316,34 +316,34 @@ def validated(wanted: Wanted, validators: Validators) -> Wanted:
     for title, objects in wanted.operands.items():
         for problem in _wrong_flags(objects, validators):
             raise FieldError(title, problem)
-    problems = {name: "; ".join(_wrong_in_shard(objects, validators)) for name, objects in wanted.shards.items()}
-    refused = {name: problem for name, problem in problems.items() if problem}
-    shards = {name: objects for name, objects in wanted.shards.items() if name not in refused}
-    remarks = {name: lines for name, objects in shards.items() if (lines := _remarks_on(objects, validators))}
-    return replace(wanted, shards=shards, refused={**wanted.refused, **refused}, remarks=remarks)
-
-
-def _wrong_in_shard(objects: Sequence[Object], validators: Validators) -> Iterator[str]:
-    for document in _configurations(objects):
-        try:
-            validators.configuration(document)
-        except FieldError as error:
-            yield _in_shard(str(error), document)
-    yield from (f"spec: {problem}" for problem in _wrong_flags(objects, validators))
+    shards, refused, remarks = dict(wanted.shards), dict(wanted.refused), {}
+    for name, objects in wanted.shards.items():
+        problems, lines = [], []
+        for document in _configurations(objects):
+            try:
+                lines += [_in_shard(line, document) for line in validators.configuration(document)]
+            except FieldError as error:
+                problems.append(_in_shard(str(error), document))
+        problems += [f"spec: {problem}" for problem in _wrong_flags(objects, validators)]
+        if problems:
+            del shards[name]
+            refused[name] = "; ".join(problems)
+        elif lines:
+            remarks[name] = lines
+    return replace(wanted, shards=shards, refused=refused, remarks=remarks)
 
 
 def _wrong_flags(objects: Sequence[Object], validators: Validators) -> Iterator[str]:
-    for found in (each for item in objects for each in _containers(item)):
-        try:
-            validators.command_line(found["command"][-1], found["args"])
-        except FieldError as error:
-            yield str(error)
-
-
-def _remarks_on(objects: Sequence[Object], validators: Validators) -> list[str]:
-    """Return the remarks on the configurations among the objects, all of which are valid."""
-    found = _configurations(objects)
-    return [_in_shard(line, document) for document in found for line in validators.configuration(document)]
+    """Yield what is wrong with the command lines of the containers that run a component of pykai."""
+    for item in objects:
+        template = (item.get("spec") or {}).get("template") or {}
+        for found in (template.get("spec") or {}).get("containers") or []:
+            if (found.get("command") or [""])[0] != "kai":
+                continue
+            try:
+                validators.command_line(found["command"][-1], found["args"])
+            except FieldError as error:
+                yield str(error)
 
 
 def _configurations(objects: Sequence[Object]) -> list[Object]:
@@ -368,10 +368,3 @@ def _in_shard(line: str, document: Object) -> str:
         return f"spec.{line}"
     name = document["tiers"][0]["plugins"][int(plugin[1])]["name"]
     return f"spec.plugins.{name}{line[plugin.end() :]}"
-
-
-def _containers(item: Object) -> list[Object]:
-    """Return the containers of a workload that run a component of pykai."""
-    template = (item.get("spec") or {}).get("template") or {}
-    found = (template.get("spec") or {}).get("containers") or []
-    return [container for container in found if (container.get("command") or [""])[0] == "kai"]

@@ -99,9 +99,7 @@ class RestMapper:
         except Forbidden:
             return guess
         except NotFound:
-            return await self._search(group, version, kind)
-
-    async def _search(self, group: str, version: str, kind: str) -> Resource | None:
+            pass
         async for definitions in pages(self._api, resources.CRD, _Definition, size=_PAGE):
             found = (each.resource(version, kind) for each in definitions if each.spec.group == group)
             if resource := next(filter(None, found), None):
