@@ -172,8 +172,9 @@ def desired(pods: Sequence[Object], settings: ScalingSettings, now: float, last_
     taken = {pod["metadata"]["name"] for pod in scaling}  # a terminating one still occupies its name
     missing: list[Object] = []
     for key, share in shares.items():
-        unmet = needed > sum(requested) or share.devices > max(requested, default=0)
-        if unmet and scaling_pod_name(*key) not in taken:
+        if scaling_pod_name(*key) in taken:
+            continue
+        if needed > sum(requested) or share.devices > max(requested, default=0):
             requested.append(share.devices)
             taken.add(scaling_pod_name(*key))
             missing.append(scaling_manifest(by_key[key], share.devices, settings.template))

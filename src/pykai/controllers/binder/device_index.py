@@ -279,8 +279,8 @@ class DeviceIndex:
         if key[0] == self._scope.reservations:
             requesting = [request for group in groups for request in self._requests_naming(group)]
             return {requested_pod(request) for request in requesting if is_open(request)}
-        left_over = pod is not None and not pod.spec.node_name
-        if pod is not None and left_over:
+        left_over = False
+        if pod is not None and not pod.spec.node_name:
             left_over = may_hold(pod) if self._initial else bool(labelled_groups(pod.metadata.labels))
         return [key] if left_over or any(is_open(request) for request in requests) else []
 
