@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.device_room import DeviceNeed, FreeDevices, Leaving
 from pykai.engine.node_room import NodeRoom
+from pykai.objects import names
 from tests.builders import NOW
 from tests.properties.small_world import PACKING
 from tests.unit.engine.clusters import gang, node, pod, seen
@@ -41,6 +43,30 @@ def test_each_device_counts_by_itself(wanted: list[dict[str, Any]], now: int, af
     free = FreeDevices(cycle.trial, NodeRoom(cycle.trial).devices, (), np.ones(1, dtype=bool))
     assert free.places(need).tolist() == [now]
     leaving = Leaving(np.array(running), np.zeros(3, dtype=np.int64), np.ones(3, dtype=bool), np.full(3, 0.5))
+    assert free.places_after(need, leaving).tolist() == after
+
+
+@pytest.mark.parametrize(
+    ("wanted", "now", "after"),
+    [
+        ({"share": "0.5"}, 2, [4, 4, 6]),
+        ({"gpus": 1}, 1, [1, 1, 3]),
+        ({"share": "0.5", "devices": "2"}, 0, [2, 2, 3]),
+    ],
+)
+def test_a_pod_that_has_several_devices_leaves_all_of_them(wanted: dict[str, Any], now: int, after: list[int]) -> None:
+    """Two pods have half of the same two devices each, and a third one stays where it is; a third device is idle."""
+    sharers = [pod(f"run-{at}", "n", share="0.5", devices="2") for at in range(2)]
+    labels = {f"{names.GPU_GROUP_LABEL_PREFIX}{device}": device for device in ("d0", "d1")}
+    sharers = [replace(each, metadata=replace(each.metadata, labels=labels)) for each in sharers]
+    objects = [*sharers, pod("run-2", "n", cpu="1"), gang("run"), gang("new"), pod("new-0", **wanted)]
+    cycle = Cycle(seen(node("n", 3), *objects), PACKING, NOW)
+    rows = {name: row for row, name in enumerate(cycle.snapshot.pods.names)}
+    (need,) = DeviceNeed.of(cycle.trial, cycle.node_facts, [cycle.trial.of_class(rows["new-0"])])
+    free = FreeDevices(cycle.trial, NodeRoom(cycle.trial).devices, (), np.ones(1, dtype=bool))
+    assert free.places(need).tolist() == [now]
+    pods = np.array([rows[name] for name in ("run-0", "run-2", "run-1")])
+    leaving = Leaving(pods, np.zeros(3, dtype=np.int64), np.array([True, False, True]), np.array([1.0, 0.0, 1.0]))
     assert free.places_after(need, leaving).tolist() == after
 
 
