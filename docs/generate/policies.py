@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from docs.generate import markdown
-from pykai.controllers.operator import flags, shards
-from pykai.controllers.operator.flags import PolicyRow
+from pykai.controllers.operator import component_flags, shards
+from pykai.controllers.operator.component_flags import PolicyRow
 from pykai.controllers.operator.installation import Facts, read_config, read_shard
 from pykai.engine import decide
 from pykai.plugins import registry
@@ -128,7 +128,7 @@ def arguments_read() -> set[str]:
 
 def _binder() -> list[tuple[str, str, str, str]]:
     rows = []
-    for name, row in flags.binder_plugins(read_config({}), Facts()).items():
+    for name, row in component_flags.binder_plugins(read_config({}), Facts()).items():
         given = "; ".join(f"`{key}` ({value})" for key, value in row["arguments"].items())
         rows.append((f"`{name}`", f"{'on' if row['enabled'] else 'off'}, {row['priority']}", BINDER[name], given))
     return rows

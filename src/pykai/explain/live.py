@@ -17,7 +17,7 @@ from pykai.cache.cluster import ClusterCache
 from pykai.config import scheduler
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import SchedulerConfig
-from pykai.controllers.operator.flags import sharing_mode
+from pykai.controllers.operator.component_flags import sharing_mode
 from pykai.controllers.operator.installation import Installation, Shard, read_config, read_shard
 from pykai.controllers.operator.shards import scheduler_config
 from pykai.explain.source import Decided, Sections, decided, joined

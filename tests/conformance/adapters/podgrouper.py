@@ -8,7 +8,7 @@ from typing import Any
 
 from pykai.controllers.podgrouper import podgroup
 from pykai.controllers.podgrouper.grouping import has_labels, ownership, pod_patch, skips_grouping, with_node_pool
-from pykai.controllers.podgrouper.rules import defaults, grove, kinds, kubeflow, leaderworkerset, pods
+from pykai.controllers.podgrouper.rules import defaults, grove, kinds, kubeflow, leaderworkerset, replicated
 from pykai.controllers.podgrouper.rules import karta as kartas
 from pykai.controllers.podgrouper.rules.kinds import DEFAULT, KARTA, TABLE, WorkloadKind, choose, group_workload, known
 from pykai.controllers.podgrouper.rules.workload import (
@@ -394,7 +394,7 @@ HELPERS: dict[str, Callable[[Case, Case], list[str]]] = {
     "podgrouper.podGrouper.GetPodOwners": walk_owners,
     "podgrouper.shouldSkipAnyOwner": result(lambda given: any(map(skips_grouping, given["owners"]))),
     "podgrouper.shouldSkipPodGrouper": result(lambda given: skips_grouping(given["obj"])),
-    "spark.IsSparkPod": result(lambda given: pods.is_spark_pod(given["pod"])),
+    "spark.IsSparkPod": result(lambda given: replicated.is_spark_pod(given["pod"])),
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pykai.controllers.operator import deployments, flags
+from pykai.controllers.operator import component_flags, deployments
 from pykai.controllers.operator.deployments import DeploymentParts, deployment
 from pykai.controllers.operator.installation import Installation, SecretData
 from pykai.kube.api import Object
@@ -207,7 +207,7 @@ COMPONENTS: Final = (
         "pod-grouper",
         "podgrouper",
         lambda config: config.pod_grouper,
-        flags.pod_grouper,
+        component_flags.pod_grouper,
         lease=names.POD_GROUPER_LEASE,
     ),
     Component(
@@ -215,7 +215,7 @@ COMPONENTS: Final = (
         "binder",
         "binder",
         lambda config: config.binder,
-        flags.binder,
+        component_flags.binder,
         probe=lambda config: config.binder.probe_port,
         ports=lambda config: (_metrics_port(config.binder.metrics_port),),
         alone=True,
@@ -226,7 +226,7 @@ COMPONENTS: Final = (
         "queue-controller",
         "queue-controller",
         lambda config: config.queue_controller,
-        flags.queue_controller,
+        component_flags.queue_controller,
         probe=lambda config: config.queue_controller.controller_service.metrics.target_port,
         ports=lambda config: (config.queue_controller.controller_service.metrics,),
         lease=names.QUEUE_CONTROLLER_LEASE,
@@ -242,7 +242,7 @@ COMPONENTS: Final = (
         "podgroup-controller",
         "podgroup-controller",
         lambda config: config.pod_group_controller,
-        flags.pod_group_controller,
+        component_flags.pod_group_controller,
         lease=names.POD_GROUP_CONTROLLER_LEASE,
         webhook_port=lambda config: config.pod_group_controller.controller_service.webhook,
         secret="podgroup-webhook-tls-secret",
@@ -256,7 +256,7 @@ COMPONENTS: Final = (
         "node-scale-adjuster",
         "node-scale-adjuster",
         lambda config: config.node_scale_adjuster,
-        flags.node_scale_adjuster,
+        component_flags.node_scale_adjuster,
         alone=True,
         lease=names.NODE_SCALE_ADJUSTER_LEASE,
     ),
@@ -265,7 +265,7 @@ COMPONENTS: Final = (
         "admission",
         "admission",
         lambda config: config.admission,
-        flags.admission,
+        component_flags.admission,
         probe=lambda config: config.admission.webhook.probe_port,
         ports=lambda config: (_metrics_port(config.admission.webhook.metrics_port),),
         webhook_port=lambda config: PortSpec(

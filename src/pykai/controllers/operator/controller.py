@@ -22,9 +22,9 @@ from pykai.controllers.operator.components import COMPONENTS, WebhookParts
 from pykai.controllers.operator.conditions import Findings, ObservedAt, Presence
 from pykai.controllers.operator.desired import Validators, Wanted, desired, validated
 from pykai.controllers.operator.installation import Facts, Installation, OperatorEnvironment, SecretData, read_config
+from pykai.controllers.operator.object_writer import ObjectWriter
 from pykai.controllers.operator.observation import Observation, Ping, PrometheusProbe, ours
 from pykai.controllers.operator.shards import SCHEDULER_TITLE
-from pykai.controllers.operator.writer import ObjectWriter
 from pykai.kube.api import Api, Object, Patch, Ref, Resource
 from pykai.kube.codec import version_number
 from pykai.kube.errors import ApiError, NotFound

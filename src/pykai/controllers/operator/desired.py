@@ -18,9 +18,9 @@ from msgspec import yaml
 
 from pykai.config.fields import FieldError
 from pykai.controllers.operator import deployments
+from pykai.controllers.operator.component_flags import flags, sharing_mode
 from pykai.controllers.operator.components import COMPONENTS, WebhookParts
 from pykai.controllers.operator.deployments import DeploymentParts, container, pull_secrets
-from pykai.controllers.operator.flags import flags, sharing_mode
 from pykai.controllers.operator.installation import (
     MONITOR_KIND,
     PROMETHEUS_KIND,

@@ -15,8 +15,8 @@ from msgspec import yaml
 from pykai.config import scheduler as scheduler_file
 from pykai.config.fields import FieldError
 from pykai.controllers.operator import deployments
+from pykai.controllers.operator.component_flags import PolicyRow, changed, flags, in_order, sharing_mode
 from pykai.controllers.operator.deployments import DeploymentParts, deployment
-from pykai.controllers.operator.flags import PolicyRow, changed, flags, in_order, sharing_mode
 from pykai.controllers.operator.installation import Installation, Shard
 from pykai.kube.api import Object
 from pykai.kube.lease import scheduler_lease

@@ -17,8 +17,8 @@ from pykai.controllers.operator.conditions import (
     of_findings,
 )
 from pykai.controllers.operator.installation import read_config
+from pykai.controllers.operator.object_writer import agrees, fingerprinted, must_be_recreated
 from pykai.controllers.operator.observation import PrometheusProbe, fractions_not_ready, ours, uses_cdi
-from pykai.controllers.operator.writer import agrees, fingerprinted, must_be_recreated
 from tests.timeouts import TIMEOUT_SECONDS
 
 Object = dict[str, Any]

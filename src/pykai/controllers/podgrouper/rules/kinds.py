@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pykai.controllers.podgrouper.rules import defaults, grove, jobs, karta, kubeflow, leaderworkerset, pods, ray
+from pykai.controllers.podgrouper.rules import defaults, grove, jobs, karta, kubeflow, leaderworkerset, ray, replicated
 from pykai.controllers.podgrouper.rules.defaults import default_for, kind_defaults
 from pykai.controllers.podgrouper.rules.workload import (
     BUILD,
@@ -106,12 +106,12 @@ TABLE: Mapping[tuple[str, str, str], WorkloadKind] = {
             "",
             "v1",
             "Pod",
-            pods.pod,
+            replicated.pod,
             starts="A group of its own; driver and executors of one Spark application share one.",
         ),
-        WorkloadKind("apps", "v1", "Deployment", pods.deployment, INFERENCE, starts=_BATCH),
+        WorkloadKind("apps", "v1", "Deployment", replicated.deployment, INFERENCE, starts=_BATCH),
         WorkloadKind("apps", "v1", "ReplicaSet", defaults.with_batch_minimum, all_owners=True, starts=_BATCH),
-        WorkloadKind("apps", "v1", "StatefulSet", pods.stateful_set, all_owners=True, starts=_BATCH),
+        WorkloadKind("apps", "v1", "StatefulSet", replicated.stateful_set, all_owners=True, starts=_BATCH),
         WorkloadKind(
             "batch",
             "v1",
@@ -177,7 +177,7 @@ TABLE: Mapping[tuple[str, str, str], WorkloadKind] = {
             "serving.knative.dev",
             "v1",
             "Service",
-            pods.knative_service,
+            replicated.knative_service,
             INFERENCE,
             starts="A gang of the revision's `autoscaling.knative.dev/min-scale` pods.",
         ),
