@@ -15,11 +15,12 @@ from pykai.config.scheduler import SchedulerConfig
 from pykai.dashboard.board import DecidedMoment, Title
 from pykai.dashboard.live import Following, LiveBoard
 from pykai.kube.api import EVERYTHING, Api, Object, Paging, Resource, Selection
-from pykai.kube.errors import Forbidden
+from pykai.kube.errors import Forbidden, Unauthorized
 from pykai.kube.resources import CONFIG_MAP, EVENT, NAMESPACE, NODE, POD, POD_GROUP, QUEUE
 from pykai.plugins import registry
 from tests.unit.dashboard.boards import TEAMS, cluster, workload
 from tests.unit.scheduler.rig import RecordingApi
+from tests.virtual_loop import in_virtual_time
 
 KINDS = {"Node": NODE, "Queue": QUEUE, "PodGroup": POD_GROUP, "Pod": POD}
 
@@ -140,3 +141,16 @@ async def test_without_pods_there_is_nothing_to_show(monkeypatch: pytest.MonkeyP
         await asyncio.sleep(1)
         assert board.moment() is None
         assert any("pods is forbidden" in problem for problem in board.problems)
+
+
+@in_virtual_time
+async def test_the_error_that_ends_an_informer_ends_the_board_as_it_is() -> None:
+    class Expired(RecordingApi):
+        """Rejects the credentials."""
+
+        async def list(self, *arguments: Any) -> Any:
+            raise Unauthorized("the token has expired")
+
+    policy = scheduler.policy(SchedulerConfig(), registry.make, registry.BUILT_IN)
+    with pytest.raises(Unauthorized, match="expired"):
+        await LiveBoard(Title("live", "memory"), Expired(), Following(policy)).run()
