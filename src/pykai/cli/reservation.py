@@ -135,15 +135,15 @@ def own_pod(environ: Mapping[str, str]) -> Ref:
     return POD.ref(environ["POD_NAME"], environ["POD_NAMESPACE"])
 
 
-def on_hollow_nodes(connection: Callable[[], Api], app: str = names.RESERVATION_APP) -> OnStart:
+def on_hollow_nodes(connection: Callable[[], Api]) -> OnStart:
     """The reservation program for hollow kubelets; it sees the devices that the hollow kubelet allocated to the pod.
 
-    `connection` returns the API client when such a pod starts; `app`: the value of the pods' label `app`.
+    `connection` returns the API client when such a pod starts.
     """
 
     def choose(pod: Object, node: str, devices: tuple[HollowDevice, ...], say: PodLog) -> Program | None:
         metadata = pod["metadata"]
-        if (metadata.get("labels") or {}).get(names.APP_LABEL) != app:
+        if (metadata.get("labels") or {}).get(names.APP_LABEL) != names.RESERVATION_APP:
             return None
         return hold(connection(), POD.ref(metadata["name"], metadata["namespace"]), FakeNvml(devices), say)
 

@@ -8,7 +8,7 @@ state, which is then decided again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any
@@ -202,7 +202,8 @@ async def _apply_in_memory(
     """Apply the manifests to an API server on which only workload controllers and the pod grouper run."""
     warnings: list[str] = []
     mode = decided.gpu_sharing_mode or names.NON_MEMORY_ENFORCED
-    queues = dict(_queues([*known, *((one.row.resource, one.obj) for one in admitted)]))
+    objects = [*known, *((one.row.resource, one.obj) for one in admitted)]
+    queues = {obj["metadata"]["name"]: obj for resource, obj in objects if resource == QUEUE}
     rules = AdmissionRules(PodSettings(fraction_runtime_class="").in_mode(mode), lambda: queues)
     api = MemoryApi(wall, [*crds.manifests(), *definitions()], [webhooks(rules, warnings.append)])
     for name in (names.SYSTEM_NAMESPACE, names.RESERVATION_NAMESPACE):
@@ -213,22 +214,8 @@ async def _apply_in_memory(
     whole, watches = InformerFactory(api), InformerFactory(api)
     params = decided.snapshot.params
     settings = PodGrouperSettings(GroupingSettings(params.scheduler_name, params.queue_label_key, params.node_pool_key))
-    parts = [
-        whole.run(),
-        watches.run(),
-        WorkloadControllers(api, whole, 0).run(),
-        grouper.run(api, watches, settings, asyncio.Event()),
-    ]
-    tasks = [asyncio.ensure_future(part) for part in parts]
-    try:
-        await asyncio.sleep(SETTLED_SECONDS)
-        for task in tasks:
-            if task.done():
-                task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    workloads, grouping = WorkloadControllers(api, whole, 0), grouper.run(api, watches, settings, asyncio.Event())
+    await _run_for(SETTLED_SECONDS, whole.run(), watches.run(), workloads.run(), grouping)
     written = {(one.row.resource, one.key[2]) for one in admitted}
     made = await _objects(api, {(resource, obj["metadata"]["name"]) for resource, obj in known} - written)
     if not decided.gpu_sharing_mode and any(
@@ -238,11 +225,18 @@ async def _apply_in_memory(
     return made, warnings
 
 
-def _queues(objects: Iterable[tuple[Resource, Object]]) -> Iterator[tuple[str, Object]]:
-    """Yield the queues by name."""
-    for resource, obj in objects:
-        if resource == QUEUE:
-            yield obj["metadata"]["name"], obj
+async def _run_for(seconds: float, *parts: Coroutine[Any, Any, object]) -> None:
+    """Run these for some time, then cancel them; the error of one that has ended is raised."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        await asyncio.sleep(seconds)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _apply(api: Api, admitted: Sequence[Admitted]) -> None:
