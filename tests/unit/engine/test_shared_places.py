@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from pykai.engine.amounts import PodAmounts
+from pykai.engine.cycle import Cycle
+from pykai.engine.place import choose_devices
 from pykai.engine.trial import Trial
 from pykai.model.resources import GPU
 from pykai.objects import kinds, names
 from tests import builders
-from tests.builders import as_kind, decoded
+from tests.builders import NOW, as_kind, decoded
+from tests.properties.small_world import PACKING
 from tests.unit.plugins.small_clusters import Fields
 
-from .clusters import bound, gang, node, plan, pod, promised, seen
+from .clusters import bound, gang, node, plan, pod, promised, reservation, seen
 
 
 def on(name: str) -> dict[str, Any]:
@@ -75,6 +78,31 @@ def test_a_device_that_is_given_up_counts_also_where_others_are_promised() -> No
     trial.suppose_evicted(1)
     trial.suppose_evicted(0)
     assert charged(trial) == (2.0, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("devices", "share", "pods", "wait", "expected"),
+    [
+        (1, "0.5", 9, False, (("d",), False)),  # the device that is shared already
+        (1, "0.6", 9, False, (("new-1",), False)),
+        (2, "0.5", 9, False, (("d", "new-1"), False)),
+        (2, "0.5", 9, True, (("d", "new-1"), True)),
+        (2, "0.6", 9, False, (("new-1", "new-2"), False)),
+        (3, "0.6", 9, False, None),  # two devices are idle
+        (4, "0.5", 9, False, None),
+        (2, "0.6", 5, False, (("new-1", "new-2"), False)),
+        (2, "0.6", 4, False, None),  # no slots for two reservation pods
+    ],
+)
+def test_devices_of_a_node_are_chosen_or_are_too_few(
+    devices: int, share: str, pods: int, wait: bool, expected: tuple[tuple[str, ...], bool] | None
+) -> None:
+    """Of three devices one is shared, with half of it left."""
+    held = [gang("old"), pod("old-0", "n", share="0.5", device="d"), reservation("n", "d")]
+    snapshot = seen(node("n", gpus=3, pods=pods), *held, gang("a"), pod("a-0", share=share, devices=devices))
+    cycle = Cycle(snapshot, PACKING, NOW)
+    pod_class = cycle.trial.of_class(snapshot.pods.names.index("a-0"))
+    assert choose_devices(cycle, pod_class, 0, wait) == expected
 
 
 MEMORY = [(1, 0.01), (7, 0.08), (14, 0.15), (50, 0.5), (55, 0.56), (56, 0.57), (100, 1.0)]

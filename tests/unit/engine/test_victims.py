@@ -9,6 +9,7 @@ import pytest
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, pods_to_return
+from pykai.engine.victim_order import VictimOrder, VictimWalk, every_gang
 from pykai.engine.victims import VictimPool
 from tests import builders
 from tests.properties.small_world import NOW, PACKING
@@ -142,3 +143,42 @@ def test_free_places_of_nodes_that_nobody_could_go_to_are_out_of_reach() -> None
         assert {name for name, near in zip(names, VictimPool(cycle).reach(allowed), strict=True) if near} == set(
             expected
         )
+
+
+@pytest.mark.parametrize(
+    ("limit", "minimum", "used", "expected"),
+    [
+        (-1, 1, 2, True),
+        (2, 1, 2, True),
+        (1, 1, 2, False),  # more than the limit is in use
+        (2, 3, 2, False),  # it would return with the third pod that it lacks
+        (-1, 3, 2, True),
+        (2, 3, 0, True),  # it has nothing to lose
+    ],
+)
+def test_queues_are_within_their_limits_if_victims_return(limit: int, minimum: int, used: int, expected: bool) -> None:
+    pods = [pod(f"v-{number}", "n" if number < used else "", gpus=1) for number in range(3)]
+    objects = [builders.queue("bounded", gpu={"limit": limit}), gang("v", "low", queue="bounded", minMember=minimum)]
+    cycle = Cycle(seen(node("n", gpus=4), *objects, *pods), PACKING, NOW)
+    assert VictimPool(cycle).within_limits is expected
+
+
+@pytest.mark.parametrize("chunk", [2, 4, 8, 64])
+def test_the_order_of_whole_gangs_goes_on_where_one_may_lose_a_part(chunk: int) -> None:
+    """The gangs that go first are whole, and their order is merged; one of higher priority has pods to spare."""
+    wholes = [item for n in range(6) for item in whole(f"w{n}", "low", "n", "n", age=n)]
+    elastic = [gang("e", "high", minMember=1), *(pod(f"e-{n}", "n", gpus=1) for n in range(3))]
+    cycle = Cycle(seen(node("n", gpus=20, pods=99), *wholes, *elastic), PACKING, NOW)
+    pool = VictimPool(cycle)
+    pool.chunks[None] = chunk
+    leaves = {queue: pool.leaf(queue) for queue in pool.queues}
+    order = VictimOrder(pool, leaves, every_gang)
+    sizes = [len(order)]
+    while order.extend():
+        sizes.append(len(order))
+    walk = VictimWalk(cycle, leaves, every_gang)
+    assert [order.batch(number) for number in range(len(order))] == list(iter(walk.pop, None))
+    names = [cycle.snapshot.gangs.names[gang] for gang in order.gangs.tolist()]
+    assert names == [*(f"w{n}" for n in range(6)), "e", "e", "e"]
+    assert order.in_parts
+    assert sizes == sorted(set(sizes))
