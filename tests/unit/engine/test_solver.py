@@ -372,6 +372,35 @@ def test_victims_that_are_of_no_use_are_looked_at_in_turn_up_to_a_number(
     assert plan.searches[1].generators[0].states[ScenarioState.SIMULATED] == simulated
 
 
+def test_after_one_victim_did_a_pod_that_needs_two_gets_two() -> None:
+    """They are looked at in turn all the same, and proved by bounds before they are simulated."""
+    objects = [node(f"n{n}", gpus=2) for n in range(3)]
+    objects += [item for n in range(6) for item in (gang(f"v{n}", "low", age=n), pod(f"v{n}-0", f"n{n // 2}", gpus=1))]
+    new = [gang("one", age=9), pod("one-0", gpus=1), gang("two"), pod("two-0", gpus=2)]
+    plan = decide(seen(*objects, *new), policy(GREEDY), NOW)
+    assert results(plan) == [SearchResult.SOLVED] * 2
+    assert [sum(part.states[ScenarioState.SIMULATED] for part in each.generators) for each in plan.searches] == [1, 1]
+    assert len(plan.evictions) == 3
+
+
+def test_the_same_victims_are_simulated_once_whichever_choice_leads_to_them() -> None:
+    """The gang would be torn by the choice of one node, so all of it is tried; two nodes are all of it, too."""
+    asked: list[bool] = []
+    victim = [gang("v", "low", minMember=2), *(pod(f"v-{n}", "n", gpus=1) for n in range(2)), pod("v-2", "m", gpus=4)]
+    new = [gang("new"), pod("new-0", gpus=2, cpu="2")]
+    chosen = policy(MULTI)
+    chosen = replace(chosen, plugins=(*chosen.plugins, Few(0, asked)))
+    plan = decide(seen(node("n", gpus=2), node("m", gpus=4, cpu="1"), *victim, *new), chosen, NOW)
+    states = plan.searches[0].generators[0].states
+    assert (results(plan), plan.evictions) == ([SearchResult.VALIDATOR_REJECTED], ())
+    assert (states[ScenarioState.EMITTED], states[ScenarioState.SIMULATED], states[ScenarioState.DUPLICATE]) == (
+        3,
+        2,
+        1,
+    )
+    assert asked == [False]
+
+
 @pytest.mark.parametrize("few", [reclaim_bound.FEW, 0])
 def test_a_few_victims_are_judged_one_by_one_as_all_are_in_columns(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A department gets GPUs back, in part from itself."""
