@@ -5,7 +5,6 @@ Imports nothing else of the package, so that `kai replay` starts fast.
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import gc
 import sys
@@ -63,6 +62,8 @@ async def release_freed_memory() -> None:
 
     glibc returns only what is free at the end of the heap: a burst of pods would leave its peak behind.
     """
+    import asyncio  # which `kai replay` does without
+
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     mallinfo, trim = getattr(library, "mallinfo2", None), getattr(library, "malloc_trim", None)
     if mallinfo is not None:
