@@ -171,6 +171,23 @@ def test_entries_of_some_nodes_are_brought_up_to_date(count: int, asks: dict[str
     assert list(kept.ranked().best()) == fresh(cycle, c)
 
 
+@pytest.mark.parametrize("asks", [{"gpus": 1}, {"share": "0.5"}], ids=["gpu", "share"])
+@pytest.mark.parametrize("fitting", ["n20", ""])
+def test_the_best_node_may_be_behind_many_that_lack_something_else(asks: dict[str, Any], fitting: str) -> None:
+    """More of them than an order of nodes that classes share tries: devices are there, cores are not."""
+    nodes = [node(f"n{number:02}", gpus=2, cpu="2", pods=99) for number in range(20)]
+    nodes.append(node("n20", gpus=3, cpu="8" if fitting else "2", pods=99))
+    held = [
+        item
+        for number in range(18)
+        for item in (gang(f"old{number}"), pod(f"old{number}-0", f"n{number:02}", share="0.5", device=f"d{number}"))
+    ]
+    cycle, _, c = opened(*nodes, *held, *waiting(1, cpu="4", **asks))
+    expected = next(iter(fresh(cycle, c)), None)
+    assert expected == ((20, True) if fitting else None)
+    assert cycle.rankings.first(c) == expected
+
+
 def test_no_node_is_the_best_of_none() -> None:
     cycle, _, c = opened(node("n"), *waiting(1, cpu="1"))
     assert list(cycle.rankings.of(c, np.zeros(0, dtype=np.int64)).best()) == []
