@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pykai.controllers.podgrouper.rules import defaults, grove, jobs, karta, kubeflow, leaderworkerset, ray, replicated
+from pykai.controllers.podgrouper.rules import defaults, grove, karta, kubeflow, leaderworkerset, ray, replicated
 from pykai.controllers.podgrouper.rules.defaults import default_for, kind_defaults
 from pykai.controllers.podgrouper.rules.workload import (
     BUILD,
@@ -116,11 +116,11 @@ TABLE: Mapping[tuple[str, str, str], WorkloadKind] = {
             "batch",
             "v1",
             "Job",
-            jobs.job,
+            replicated.job,
             starts=_BATCH,
         ),
-        WorkloadKind("batch", "v1", "CronJob", jobs.cron_job, starts="One group for each run."),
-        WorkloadKind("run.ai", "v1", "RunaiJob", jobs.runai_job, starts="One group for each index."),
+        WorkloadKind("batch", "v1", "CronJob", replicated.cron_job, starts="One group for each run."),
+        WorkloadKind("run.ai", "v1", "RunaiJob", replicated.runai_job, starts="One group for each index."),
         WorkloadKind("kubeflow.org", "v1", "TFJob", kubeflow.gang("tfReplicaSpecs"), starts=_KUBEFLOW),
         WorkloadKind(
             "kubeflow.org", "v1", "XGBoostJob", kubeflow.gang("xgbReplicaSpecs", "Master", "Worker"), starts=_KUBEFLOW
@@ -160,7 +160,7 @@ TABLE: Mapping[tuple[str, str, str], WorkloadKind] = {
             "jobset.x-k8s.io",
             "v1alpha2",
             "JobSet",
-            jobs.job_set,
+            replicated.job_set,
             starts="A gang of all replicated jobs; where they start in order, one is enough.",
         ),
         WorkloadKind(
@@ -185,7 +185,11 @@ TABLE: Mapping[tuple[str, str, str], WorkloadKind] = {
         WorkloadKind("machinelearning.seldon.io", "v1alpha2", "SeldonDeployment", defaults.group, all_owners=True),
         WorkloadKind("egx.nvidia.io", "v1", "SPOTRequest", defaults.group, INFERENCE),
         WorkloadKind(
-            "amlarc.azureml.com", "v1alpha1", "AmlJob", jobs.aml_job, starts="A gang of `AZUREML_NODE_COUNT` pods."
+            "amlarc.azureml.com",
+            "v1alpha1",
+            "AmlJob",
+            replicated.aml_job,
+            starts="A gang of `AZUREML_NODE_COUNT` pods.",
         ),
         WorkloadKind("kubevirt.io", "v1", "VirtualMachineInstance", defaults.group, all_owners=True),
         WorkloadKind("workspace.devfile.io", "v1alpha2", "DevWorkspace", defaults.group, all_owners=True),
