@@ -190,7 +190,7 @@ async def test_past_use_counts_where_it_is_configured() -> None:
     settings = app.SchedulerSettings(config=SchedulerConfig(usage_db=usage), plugin_port=None)
     watches = InformerFactory(api)
     composed = app.compose(settings, api, watches, WorkMetrics())
-    assert [part.name for part in composed.parts] == ["scheduler", "scheduler-usage"]
+    assert [part.name for part in composed.parts] == ["scheduler", "memory", "scheduler-usage"]
     tasks = [asyncio.create_task(part.run(asyncio.Event())) for part in composed.parts]
     tasks.append(asyncio.create_task(watches.run()))
     async with asyncio.timeout(TIMEOUT_SECONDS):
