@@ -242,7 +242,7 @@ async def test_a_wrong_duration_is_refused_in_plain_words(api: Api, text: str) -
 async def test_a_duration_is_admitted(api: Api) -> None:
     spec = {"resources": {}, "preemptMinRuntime": "1h30m", "reclaimMinRuntime": "-0.5s"}
     made = await api.create(QUEUE, {"metadata": {"name": "timed"}, "spec": spec})
-    assert made["spec"] == spec
+    assert made["spec"] == {**spec, "priority": 100}, "with the default of a queue without priority"
 
 
 async def test_create_needs_its_namespace_and_kind(api: Api) -> None:
