@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from msgspec.structs import astuple
 
 from pykai.cache.classes import ClassContext, KindMemo, class_table
 from pykai.cache.podgroups import GangRows
@@ -21,8 +20,8 @@ from pykai.model.pods import Lookup, PodTable
 from pykai.model.resources import ResourceSpace, Rows
 from pykai.model.status import IS_ACTIVE_USED, Status
 from pykai.objects import names, nvfractions
-from pykai.objects.kinds import ABSENT, BindRequest, Pod, PodSpec
-from pykai.objects.pod_template import TEMPLATE_PARTS
+from pykai.objects.kinds import ABSENT, BindRequest, Pod
+from pykai.objects.pod_template import template_parts
 
 KIND, GANG, NODE, STATUS, MARKS = range(5)
 """Fields: numbers of the kind, of the PodGroup (-1: none, or scheduled by another scheduler) and of the node; the
@@ -32,7 +31,6 @@ IN_SUBGROUP, RESERVATION, FOREIGN, NOMINATED, BACKGROUND = 1, 2, 4, 8, 16
 pod of KAI; has a nominated node; is a background pod. The second and third are set only without a PodGroup."""
 
 _NOTHING: dict[str, str] = {}
-_NODE_NAME, _SCHEDULER_NAME = map(PodSpec.__struct_fields__.index, ("node_name", "scheduler_name"))
 _PHASES = {
     "Running": Status.RUNNING,
     "Pending": Status.PENDING,
@@ -74,26 +72,25 @@ class PodReader:
         found, last, namespace = _Found(), None, None
         add_kind, add_node = found.kind.append, found.node.append
         for row, pod in enumerate(pods):
-            meta, fields = pod.metadata, astuple(pod.spec)
-            annotations, labels, parts = meta.annotations, meta.labels, fields[:TEMPLATE_PARTS]
-            steady = pod.status.container_statuses is ABSENT
+            meta, spec, status = pod.metadata, pod.spec, pod.status
+            annotations, labels, parts = meta.annotations, meta.labels, template_parts(spec)
+            steady = status.container_statuses is ABSENT
             if not steady or parts != last:
                 template = kinds.template(parts, pod) if steady else kinds.resized(pod)
                 last, kind = parts if steady else None, template.kind
-            add_node(fields[_NODE_NAME])
+            add_node(spec.node_name)
             relevant: Sequence[str] = ()
             if annotations:
                 group = annotations.get(group_key)
                 if group is None or len(annotations) > 1:
                     relevant = key_sets[tuple(annotations)]
-                if group is not None and fields[_SCHEDULER_NAME] == ours:
+                if group is not None and spec.scheduler_name == ours:
                     if meta.namespace != namespace:
                         namespace = meta.namespace
                         members, groups = found.gang.of(namespace)
                     members.append(row)
                     groups.append(group)
             add_kind(kinds.number(pod, template, relevant) if relevant or kind < 0 else kind)
-            status = pod.status
             if status.phase != "Running" or meta.deletion_timestamp is not None:
                 found.unsteady.append(row)
             if status.nominated_node_name:

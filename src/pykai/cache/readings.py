@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -96,10 +96,13 @@ class NumberedNames:
 
     def _numbers(self, namespace: str, names: Sequence[str]) -> Rows:
         known = self._by_namespace.setdefault(namespace, {})
-        if new := [name for name in dict.fromkeys(names) if name not in known]:
+        found = list(map(known.get, names))
+        if None in found:
+            new = dict.fromkeys([name for name, number in zip(names, found, strict=True) if number is None])
             known.update(zip(new, count(self._count), strict=False))
             self._count += len(new)
-        return np.fromiter(map(known.__getitem__, names), dtype=np.int64, count=len(names))
+            found = list(map(known.get, names))
+        return column(cast("list[int]", found))
 
 
 class Readings:
