@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from unittest.mock import patch
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pykai.engine import ranking
+from pykai.engine import common_order, ranking
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
 from pykai.engine.order import pending_gangs
@@ -55,6 +56,22 @@ def singles(draw: st.DrawFn) -> Cluster:
     found = _arrivals(gpus, runs)
     lodgings = [Lodging.of(item) for item in found.nodes]
     _lodge(found, draw(st.lists(st.sampled_from(found.pods), max_size=3, unique_by=id)), lodgings, leaving=True)
+    return found
+
+
+@st.composite
+def pooled(draw: st.DrawFn) -> Cluster:
+    """Nodes in pools, with devices of two sizes, and pods that select one pool, some of them, or none."""
+    found = draw(singles())
+    for node in found.nodes:
+        memory = draw(st.sampled_from(["3000", "20000"]))
+        node["metadata"]["labels"].update({"pool": draw(st.sampled_from("abc")), names.GPU_MEMORY_LABEL: memory})
+    for pod in found.pods:
+        pools = draw(st.sampled_from(["", "", "a", "b", "ab", "bc"]))
+        if pools:
+            terms = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": [*pools]}]}]
+            rule = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+            pod["spec"]["affinity"] = {"nodeAffinity": rule}
     return found
 
 
@@ -112,6 +129,23 @@ def test_pods_placed_together_go_where_each_would_go(cluster: Cluster, policy: s
 def test_a_pod_that_takes_the_short_way_goes_where_it_would_go(cluster: Cluster, policy: str) -> None:
     with patch.object(ranking, "OFTEN", len(cluster.pods) % 4):  # nodes are put in order early
         _compare_short_way(cluster, policy)
+
+
+@given(pooled(), policies, st.integers(0, 2), st.sampled_from([2, 512]))
+def test_an_order_that_classes_share_has_the_best_node_first(
+    cluster: Cluster, policy: str, few: int, looked_at: int
+) -> None:
+    """A ranking says which it is. Few nodes are put in order for each pod, and orders of some nodes are made early."""
+    limits: dict[str, Any] = {"FEW": few, "MOST_LOOKED_AT": looked_at, "MOST_MISSES": 1}
+    with patch.multiple(common_order, **limits), patch.object(ranking, "FIRST_PODS", 100):
+        snapshot = cluster.snapshot()
+        cycle = Cycle(snapshot, POLICIES[policy], NOW)
+        for gang in pending_gangs(cycle):
+            (pod,) = pods_to_place(cycle.trial, cycle.orders, gang)
+            c = cycle.trial.of_class(pod)
+            found, best = cycle.rankings.first(c), next(cycle.rankings.of(c).best(), None)
+            assert found == best
+            Placement(cycle, gang).place([pod])
 
 
 def _compare_short_way(cluster: Cluster, policy: str) -> None:

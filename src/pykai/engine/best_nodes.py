@@ -18,6 +18,8 @@ import numpy as np
 from pykai.engine.ranked import UNFIT
 from pykai.model.resources import Column, Mask, Rows
 
+Measured = tuple[float, int]
+"""A measure, and the node that has it."""
 Entry = tuple[float, float, int, bool]
 """Local score, negated; measure; node; whether the class fits there without waiting for a release."""
 
@@ -71,7 +73,7 @@ class SortedNodes:
         rows = nodes.tolist()
         self._measure: dict[int, float] = dict(zip(rows, measure[nodes].tolist(), strict=True))
         self._level: dict[int, int] = dict(zip(rows, number.tolist(), strict=True))
-        self._sorted: list[list[tuple[float, int]]] = [[] for _ in levels]
+        self._sorted: list[list[Measured]] = [[] for _ in levels]
         for node, measured in self._measure.items():
             self._sorted[self._level[node]].append((measured, node))
         for entries in self._sorted:
@@ -87,11 +89,16 @@ class SortedNodes:
         del entries[bisect_left(entries, (old, node))]
         insort(entries, (measured, node))
 
-    def above(self, least: float) -> Iterator[int]:
+    def above(self, least: float) -> Iterator[Measured]:
         """Yield the nodes with at least this measure, in order."""
         for entries in self._sorted:
             for at in range(bisect_left(entries, (least, -1)), len(entries)):
-                yield entries[at][1]
+                yield entries[at]
+
+    def of(self, nodes: Sequence[int]) -> list[int]:
+        """Return some of the nodes in order."""
+        level, measure = self._level, self._measure
+        return [node for *_, node in sorted([(level[node], measure[node], node) for node in nodes])]
 
 
 class NodesByRoom:
@@ -100,8 +107,8 @@ class NodesByRoom:
 
     def __init__(self, steps: Sequence[float]) -> None:
         self._steps = steps
-        self._groups: list[list[tuple[float, int]]] = [[] for _ in range(len(steps) + 1)]
-        self._place: dict[int, tuple[int, tuple[float, int]]] = {}
+        self._groups: list[list[Measured]] = [[] for _ in range(len(steps) + 1)]
+        self._place: dict[int, tuple[int, Measured]] = {}
         """Group and entry of each node."""
 
     def put(self, node: int, room: float, measured: float) -> None:
@@ -115,10 +122,10 @@ class NodesByRoom:
         insort(self._groups[place[0]], place[1])
         self._place[node] = place
 
-    def above(self, room: float) -> Iterator[int]:
+    def above(self, room: float) -> Iterator[Measured]:
         """Yield the nodes with at least this room, the least measure first, then by row; if no group begins with this
         room, nodes with less are among them."""
         groups = [entries for entries in self._groups[bisect_right(self._steps, room) :] if entries]
         if groups:
-            yield min(groups)[0][1]
-            yield from (node for _, node in islice(merge(*groups), 1, None))
+            yield min(groups)[0]
+            yield from islice(merge(*groups), 1, None)

@@ -42,8 +42,8 @@ class NodeFacts:
         """By class row; equal masks are one object."""
         self._allowed_by_keys: dict[ClassKeys, Mask] = {}
         self._masks: dict[bytes, Mask] = {}
-        self._allowed_lists: dict[int, list[bool]] = {}
-        """By identity of the mask."""
+        self._cells: dict[int, bytes] = {}
+        """Masks of `allowed` as bytes, by identity of the mask."""
         self._rejections: dict[tuple[int, Hashable], tuple[Rejection, ...]] = {}
         """By filter and key of the class."""
         self._steady_scores: dict[Hashable, SteadyScores] = {}
@@ -79,12 +79,12 @@ class NodeFacts:
         if self.reliefs:
             return _Alone(c.row)
         share = (c.gpu_kind, c.devices, c.portion, c.memory_mib, c.compute_mode) if c.shared else None
-        return c.request.tobytes(), share, self.but_amounts(c)
+        return c.request.tobytes(), share, id(self.allowed(c)), self.ordering(c)
 
-    def but_amounts(self, c: PodClass) -> Hashable:
-        """Return a key that is equal for classes whose `key` differs in amounts alone: nodes have the same scores for
-        them wherever they fit."""
-        return id(self.allowed(c)), self.measured(c), self._score_key(c)
+    def ordering(self, c: PodClass) -> Hashable:
+        """Return a key that is equal for classes for which a node has the same score wherever they fit: their `key`
+        differs in amounts, or in the nodes that filters allow."""
+        return self.measured(c), self._score_key(c)
 
     def measured(self, c: PodClass) -> tuple[int | None, ...]:
         """Return the resource of each relative score."""
@@ -174,17 +174,22 @@ class NodeFacts:
             keys = self.constraints(pod_class)
             mask = self._allowed_by_keys.get(keys)
             if mask is None:
-                mask = self._open(keys, pod_class)
-                mask = self._allowed_by_keys[keys] = self._masks.setdefault(mask.tobytes(), mask)
+                mask = self._allowed_by_keys[keys] = self._shared(self._open(keys, pod_class))
             self._allowed[pod_class.row] = mask
         return mask
 
-    def allowed_list(self, mask: Mask) -> list[bool]:
-        """Return a mask of `allowed` as a list, which is faster to read one node at a time."""
-        known = self._allowed_lists.get(id(mask))
+    def _shared(self, mask: Mask) -> Mask:
+        """Return the one mask that stands for all equal ones."""
+        cells = mask.tobytes()
+        known = self._masks.get(cells)
         if known is None:
-            known = self._allowed_lists[id(mask)] = mask.tolist()
+            known = self._masks[cells] = np.frombuffer(cells, dtype=bool)
+            self._cells[id(known)] = cells
         return known
+
+    def allowed_cells(self, pod_class: PodClass) -> bytes:
+        """Return the mask of `allowed` as bytes, 0 or 1 by node: faster to read one at a time."""
+        return self._cells[id(self.allowed(pod_class))]
 
     def _open(self, keys: ClassKeys, pod_class: PodClass) -> Mask:
         mask = np.ones(len(self.every), dtype=bool)

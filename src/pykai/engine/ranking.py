@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -52,8 +52,7 @@ class Rankings:
     def first(self, pod_class: PodClass) -> tuple[int, bool] | None:
         """Return what `Ranking.first` of the class does, by an order of nodes that classes share where there is one."""
         if self._facts.trial.amounts.shared[pod_class.row] or self._is_new(pod_class.row):
-            order = self._orders.of(pod_class)
-            found = None if order is None else order.first(pod_class)
+            found = self._orders.first(pod_class)
             if found is not None:
                 return found if found[0] >= 0 else None
         return self.ranking(pod_class).first()
@@ -110,7 +109,7 @@ class Ranking:
         self.trial = facts.trial
         self.pod_class = pod_class
         self._allowed = facts.allowed(pod_class)
-        self._allowed_list: list[bool] = facts.allowed_list(self._allowed)
+        self._allowed_cells = facts.allowed_cells(pod_class)
         self._shared = pod_class.shared
         if self._shared:
             self._gpu_memory = self.trial.snapshot.nodes.gpu_memory
@@ -203,16 +202,15 @@ class Ranking:
             best = BestNodes(self._local, states.free[self._relative[0][1]], self._fits_now)
             self._best_nodes = best
         else:
-            self._follow(best, touched[self._best_read :])
+            self._follow(best, states.changed_since(self._best_read, self._facts.every))
         self._best_read = len(touched)
         found = best.first()
         return None if found is None else (found[2], found[3])
 
-    def _follow(self, best: BestNodes, touched: Sequence[int]) -> None:
-        """Update the entries of touched nodes."""
-        allowed, resource = self._allowed_list, self._relative[0][1]
-        nodes = [node for node in (set(touched) if len(touched) > 1 else touched) if allowed[node]]
-        for node, score, now, free in self._scores(nodes):
+    def _follow(self, best: BestNodes, changed: Iterable[int]) -> None:
+        """Update the entries of nodes that have changed."""
+        allowed, resource = self._allowed_cells, self._relative[0][1]
+        for node, score, now, free in self._scores([node for node in changed if allowed[node]]):
             best.put(node, None if score == UNFIT else (-score, free[resource], node, now))
 
     def _total(self) -> Column:
@@ -242,11 +240,10 @@ class Ranking:
 
     def _look_again(self, nodes: Rows | None) -> None:
         """Update outdated entries of some nodes (None: of all)."""
-        self._facts.states()
-        touched, outdated = self.trial.touched, self._outdated
+        states, touched, outdated = self._facts.states(), self.trial.touched, self._outdated
         if self._read < len(touched):
-            allowed = self._allowed_list
-            outdated.update([node for node in touched[self._read :] if allowed[node]])
+            allowed, changed = self._allowed_cells, states.changed_since(self._read, self._facts.every)
+            outdated.update([node for node in changed if allowed[node]])
             self._read = len(touched)
         if not outdated:
             return

@@ -101,7 +101,10 @@ class LabelColumns(dict[str, LabelColumn]):
 
 def _among(column: LabelColumn, requirement: Expression) -> Mask:
     codes = [column.code_of[value] for value in requirement.values if value in column.code_of]
-    return column.codes == codes[0] if len(codes) == 1 else np.isin(column.codes, codes)
+    wanted = np.zeros(column.size, dtype=bool)
+    wanted[codes] = True
+    mask: Mask = column.codes == codes[0] if len(codes) == 1 else wanted[column.codes]
+    return mask
 
 
 def _by_size(column: LabelColumn, requirement: Expression) -> Mask:

@@ -68,7 +68,9 @@ def test_sorted_nodes_stay_in_order(
         measure[node] = measured
         found.put(node, measured)
     order = sorted(rows.tolist(), key=lambda node: (-scores[node], measure[node], node))
-    assert list(found.above(least)) == [node for node in order if measure[node] >= least]
+    assert [node for _, node in found.above(least)] == [node for node in order if measure[node] >= least]
+    some = rows.tolist()[::-2]
+    assert found.of(some) == [node for node in order if node in some]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), rooms, sizes), max_size=12), st.sampled_from([0.5, 1.0, 3.0, 9.0]))
@@ -83,4 +85,4 @@ def test_nodes_with_room_are_in_the_order_of_the_measure(
     now = sorted((measured, node) for node, (room, measured) in {n: (r, m) for n, r, m in changes}.items())
     room = {node: room for node, room, _ in changes}
     least = wanted if wanted in steps else -np.inf
-    assert list(found.above(wanted)) == [node for _, node in now if room[node] >= least]
+    assert list(found.above(wanted)) == [entry for entry in now if room[entry[1]] >= least]
