@@ -9,9 +9,11 @@ matter because of other objects of the cluster. Kinds that differ only in the na
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import is_
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, json
@@ -166,6 +168,30 @@ class PodKind(Struct, frozen=True):
     """Equal for kinds that differ in these names alone."""
 
 
+@dataclass(frozen=True, eq=False)
+class ClassTable:
+    """The classes of a snapshot, and what they follow from."""
+
+    classes: tuple[PodClass, ...] = ()
+    space: ResourceSpace = ResourceSpace()
+    """With a row for everything that they request."""
+    by_meaning: Mapping[object, PodClass] = field(default_factory=dict)
+    facts: dict[Any, Any] = field(default_factory=dict)
+    """What is derived from the classes (`PodTable.derived`)."""
+    kinds: Rows | None = None
+    """By class the kind of its first pod; None: more than kinds, first pods and `read` distinguishes classes."""
+    examples: Sequence[Pod] = ()
+    """The first pod of each class."""
+    read: object = None
+    """The resources of nodes, and the labels of pods, that classes were read with."""
+
+    def holds(self, kinds: Rows, examples: Sequence[Pod], read: object) -> bool:
+        """Whether these classes are the same."""
+        if self.kinds is None or self.read != read or not np.array_equal(self.kinds, kinds):
+            return False
+        return all(map(is_, self.examples, examples))
+
+
 class KindMemo:
     """Kinds of pod by number."""
 
@@ -185,8 +211,8 @@ class KindMemo:
         self._label_readings = Readings()
         self._label_keys: tuple[str, ...] = ()
         """What was read of labels."""
-        self._classes: Mapping[object, PodClass] = {}
-        self._space: Sequence[str] = ()
+        self.last = ClassTable()
+        """The classes of the last snapshot."""
 
     def __len__(self) -> int:
         return len(self.kinds) + len(self._labels)
@@ -240,16 +266,6 @@ class KindMemo:
             self.kinds.append(PodKind(template, gpu, claims, unnamed))
         return number
 
-    def classes_in(self, space: ResourceSpace) -> Mapping[object, PodClass]:
-        """Return the classes of the last snapshot if its space had the same rows, else none: vectors differ in size."""
-        if self._space != space.names:
-            self._classes, self._space = {}, space.names
-        return self._classes
-
-    def keep_classes(self, classes: Mapping[object, PodClass]) -> None:
-        """Remember the classes of a snapshot for the next one."""
-        self._classes = classes
-
     def labels(self, pods: Sequence[Pod], keys: tuple[str, ...]) -> Rows:
         """A number for the namespace of each pod and its labels with these keys."""
         if keys != self._label_keys:
@@ -299,28 +315,35 @@ class ClassContext:
     """Whether claims for volumes count against pools of storage, each for itself."""
 
 
-def class_table(
-    pods: Sequence[Pod], kind: Rows, memo: KindMemo, context: ClassContext
-) -> tuple[list[PodClass], Rows, ResourceSpace]:
-    """The classes in order of appearance, the class of each pod, and the space with a row for all that they request."""
+def class_table(pods: Sequence[Pod], kind: Rows, memo: KindMemo, context: ClassContext) -> tuple[ClassTable, Rows]:
+    """The classes in order of appearance, and the class of each pod. Classes are those of the last snapshot as far as
+    they were there."""
     present = np.flatnonzero(np.bincount(kind)).tolist()
     keys = selector_keys(memo.kinds[number] for number in present)
     stated = context.objects.resource_claims
     claims = device_claims(pods, stated, memo.claims) if stated else {}
     joined = kind if context.claims_draw_on_pools else _joined(kind, present, memo, context.objects)
     klass, first = by_first(_distinguished(pods, joined, (memo, keys, claims), context))
-    drafts = [
-        _Draft(memo.kinds[kind[row]], pods[row], claims.get(row, NO_CLAIMS), keys or ()) for row in first.tolist()
-    ]
+    kinds, examples = kind[first], [pods[row] for row in first.tolist()]
+    read = context.space.names, keys
+    if claims or not memo.last.holds(kinds, examples, read):
+        stating = [claims.get(row, NO_CLAIMS) for row in first.tolist()]
+        found = map(memo.kinds.__getitem__, kinds.tolist())
+        drafts = [_Draft(*each, keys or ()) for each in zip(found, examples, stating, strict=True)]
+        memo.last = _class_table(drafts, memo.last, context)
+        if not claims:
+            memo.last = replace(memo.last, kinds=kinds, examples=examples, read=read)
+    return memo.last, klass
+
+
+def _class_table(drafts: Sequence[_Draft], last: ClassTable, context: ClassContext) -> ClassTable:
     space = context.space.with_names(chain.from_iterable([draft.kind.template.requests.amounts for draft in drafts]))
-    context = replace(context, space=space)
-    keys_of = [(row, draft.said) for row, draft in enumerate(drafts)]
-    known = memo.classes_in(space)
-    new = [row for row, key in enumerate(keys_of) if key not in known]
-    made = dict(zip(new, _pod_classes(drafts, new, context), strict=True))
-    found: dict[object, PodClass] = {key: made[row] if row in made else known[key] for row, key in enumerate(keys_of)}
-    memo.keep_classes(found)
-    return list(found.values()), klass, space
+    known = last.by_meaning if last.space.names == space.names else {}  # else vectors differ in size
+    meanings = [draft.meaning for draft in drafts]
+    new = [row for row, meaning in enumerate(meanings) if meaning not in known]
+    made = dict(zip(new, _pod_classes(drafts, new, replace(context, space=space)), strict=True))
+    classes = [made[row] if row in made else known[meaning].at(row) for row, meaning in enumerate(meanings)]
+    return ClassTable(tuple(classes), space, dict(zip(meanings, classes, strict=True)))
 
 
 def _joined(kind: Rows, present: Sequence[int], memo: KindMemo, objects: ClusterObjects) -> Rows:
@@ -367,8 +390,8 @@ class _Draft(Struct, frozen=True):
     label_keys: tuple[str, ...]
 
     @property
-    def said(self) -> object:
-        """The key by which the class is recognized in the next snapshot, together with its row."""
+    def meaning(self) -> object:
+        """The key by which the class is recognized in the next snapshot."""
         labels = tuple(read_labels(self.pod, self.label_keys).items()) if self.label_keys else ()
         return id(self.kind), self.pod.metadata.namespace, self.pod.status.qos_class, labels, self.claims
 

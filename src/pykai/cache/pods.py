@@ -195,7 +195,8 @@ def pod_table(
     for row in _unsettled(status, lookup, context):
         status[row], node[row] = _place(pods[row], Status(status[row]), int(node[row]), reader, context)
     podset, stray = _podsets(gang, pods, np.flatnonzero(block[MARKS] & IN_SUBGROUP), context.gangs)
-    classes, klass, space = class_table(pods, block[KIND], reader.kinds, context.classes)
+    known, klass = class_table(pods, block[KIND], reader.kinds, context.classes)
+    classes = known.classes
     gpu_groups = _gpu_groups(pods, klass, [c.row for c in classes if c.shared], context)
     marks = _marks(pods, block, gang, reader)
     reservation = frozenset(np.flatnonzero(marks & RESERVATION).tolist())
@@ -218,8 +219,9 @@ def pod_table(
         nominated=frozenset(np.flatnonzero(block[MARKS] & NOMINATED).tolist()),
         background=frozenset(np.flatnonzero((block[MARKS] & BACKGROUND > 0) & (gang >= 0)).tolist()),
         lookup=lookup,
+        _class_facts=known.facts,
     )
-    return table, stray, space
+    return table, stray, known.space
 
 
 def _not_failed(pods: Sequence[Pod], block: Rows) -> tuple[Sequence[Pod], Rows]:

@@ -3,39 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
 
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import GPU, Column, whole_gpus
+from pykai.model.resources import GPU, MIG_PREFIX, Column, Mask, frozen, mig_gpus, whole_gpus
 from pykai.model.snapshot import Snapshot
 
-BY_MEMORY, BY_PROFILE = GpuKind.MEMORY, GpuKind.MIG
+BY_FRACTION, BY_MEMORY, BY_PROFILE = GpuKind.FRACTION, GpuKind.MEMORY, GpuKind.MIG
 """Module constants: enum lookups are slow in loops."""
+Triple = tuple[float, float, float]
+"""CPU (milli), memory (bytes), GPUs."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassAmounts:
+    """What pods of each class take, as far as it does not depend on the node. Lists are by class row."""
+
+    shared: list[bool]
+    """Whether pods take shares of devices."""
+    compute_modes: int
+    """Number of compute modes in use: 1 if all pods have the default mode."""
+    resource_types: list[str]
+    """The `receivedResourceType` of binds."""
+    requests: Column
+    """[resource, class]: what a pod takes from a node's columns; 0 GPUs for shared requests."""
+    columns: list[Column]
+    """The same by class."""
+    of_queue: list[Triple]
+    """What a pod counts against its queue; a gpu-memory request counts no GPU."""
+    by_memory: Mask
+    """Which classes request GPU memory."""
+
+
+def amounts_of_classes(snapshot: Snapshot) -> ClassAmounts:
+    return snapshot.pods.derived(_class_amounts, snapshot.space.names)
+
+
+def _class_amounts(classes: Sequence[PodClass], resources: Sequence[str]) -> ClassAmounts:
+    kinds = [c.gpu_kind for c in classes]
+    shared = [kind is BY_FRACTION or kind is BY_MEMORY for kind in kinds]
+    types = {kind: "Fraction" if kind is BY_MEMORY else kind.value for kind in set(kinds)}
+    asked = np.array([c.request for c in classes]).reshape(len(classes), len(resources)).T.copy()
+    gpus = np.where([kind is BY_MEMORY for kind in kinds], 0.0, asked[GPU])
+    by_profile = np.array([kind is BY_PROFILE for kind in kinds], dtype=bool)
+    for row, name in enumerate(resources):
+        if name.startswith(MIG_PREFIX):
+            gpus += np.where(by_profile, asked[row] * mig_gpus(name), 0.0)
+    cpu, memory = asked[:2].tolist()
+    asked[GPU, shared] = 0.0
+    return ClassAmounts(
+        shared=shared,
+        compute_modes=1 + max([c.compute_mode for c in classes], default=0),
+        resource_types=[types[kind] for kind in kinds],
+        requests=frozen(asked),
+        columns=list(frozen(asked.T.copy())),
+        of_queue=list(zip(cpu, memory, [round(each, 6) for each in gpus.tolist()], strict=True)),
+        by_memory=frozen(np.array([c.memory_mib > 0 for c in classes], dtype=bool)),
+    )
 
 
 class PodAmounts:
-    """Amounts by class and node; those that do not depend on the node are computed once."""
+    """Amounts by class and node."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.gpu_memory: list[float] = snapshot.nodes.gpu_memory.tolist()
         """MiB per device, by node."""
-        classes = snapshot.pods.classes
-        self.shared: list[bool] = [c.shared for c in classes]
-        """By class row: whether its pods take shares of devices."""
-        self.compute_modes = 1 + max([c.compute_mode for c in classes], default=0)
-        """Number of compute modes in use: 1 if all pods have the default mode."""
-        self.resource_types: list[str] = ["Fraction" if c.gpu_kind is BY_MEMORY else c.gpu_kind.value for c in classes]
-        """By class row: the `receivedResourceType` of binds."""
-        self.requests = class_requests(snapshot)
-        self._columns: list[Column] = list(self.requests.T.copy())
+        known = self.of_classes = amounts_of_classes(snapshot)
+        self.shared, self.compute_modes, self.resource_types = known.shared, known.compute_modes, known.resource_types
+        self.requests, self._columns, self._of_queue = known.requests, known.columns, known.of_queue
         self._offered = snapshot.nodes.allocatable > 0
         self._offers_all: list[bool] = np.logical_and.reduce(self._offered[self.requests.any(axis=1)]).tolist()
         """By node: whether it offers every resource that any class requests."""
-        self._mig_rows = snapshot.space.mig_rows()
-        self._of_queue = self._queue_amounts(classes)
-        """By class row; a gpu-memory request counts no GPU."""
 
     def of_node(self, klass: int, node: int) -> Column:
         """Return, by resource, what a pod of a class takes from the columns of a node: resources that the node does
@@ -72,24 +113,8 @@ class PodAmounts:
             return whole_gpus(self.share_portion(c, node), c.devices)
         return float(c.request[GPU])
 
-    def of_queue(self, c: PodClass, node: int) -> tuple[float, float, float]:
+    def of_queue(self, c: PodClass, node: int) -> Triple:
         """Return what a pod counts against its queue; without a node (-1) a gpu-memory request counts no GPU."""
         if c.gpu_kind is BY_MEMORY and node >= 0:
             return float(c.request[0]), float(c.request[1]), self.accepted_gpus(c, node)
         return self._of_queue[c.row]
-
-    def _queue_amounts(self, classes: Sequence[PodClass]) -> list[tuple[float, float, float]]:
-        cpu, memory = self.requests[:2].tolist()
-        gpus = [0.0 if c.gpu_kind is BY_MEMORY else float(c.request[GPU]) for c in classes]
-        mig = [(row, c) for row, c in enumerate(classes) if c.gpu_kind is BY_PROFILE]
-        for row, c in mig:
-            gpus[row] += sum(float(c.request[profile]) * each for profile, each in self._mig_rows.items())
-        return [(x, y, round(z, 6)) for x, y, z in zip(cpu, memory, gpus, strict=True)]
-
-
-def class_requests(snapshot: Snapshot) -> Column:
-    """Return what a pod of each class takes from a node's columns, [resource, class]; 0 GPUs for shared requests."""
-    classes = snapshot.pods.classes
-    table = np.array([c.request for c in classes]).reshape(len(classes), snapshot.space.size).T.copy()
-    table[GPU, [c.row for c in classes if c.shared]] = 0.0
-    return table

@@ -106,14 +106,14 @@ def queue_ledgers(snapshot: Snapshot, amounts: PodAmounts) -> QueueLedgers:
     charged = np.array(IS_ALLOCATED)[pods.status] & (queue >= 0)
     pending = (pods.status == Status.PENDING) & (queue >= 0)
     fixed = np.append(~gangs.columns.preemptible, False)[pods.gang]
-    counts = np.array([amounts.of_queue(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
+    counts = np.array(amounts.of_classes.of_queue).reshape(-1, QUEUE_RESOURCES).T
 
     def leaf_sums(mask: Mask) -> Column:
         rows = np.flatnonzero(mask)
         return sums(queue[rows], len(paths), pods.klass[rows], counts)
 
     allocated, held, waiting = leaf_sums(charged), leaf_sums(charged & fixed), leaf_sums(pending)
-    by_memory = np.array([c.memory_mib > 0 for c in pods.classes], dtype=bool)[pods.klass]
+    by_memory = amounts.of_classes.by_memory[pods.klass]
     for row in np.flatnonzero((charged | pending) & by_memory).tolist():
         c, leaf = pods.of_class(row), queue[row]
         if charged[row]:

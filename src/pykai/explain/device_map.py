@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from pykai.engine.amounts import PodAmounts, class_requests
+from pykai.engine.amounts import PodAmounts, amounts_of_classes
 from pykai.engine.initial_state import node_columns
 from pykai.explain.overview import CORE
 from pykai.model.pods import GpuKind
@@ -112,7 +112,7 @@ class _Use:
 def device_map(snapshot: Snapshot) -> DeviceMap:
     """Return the devices of a snapshot, before its plan is carried out."""
     nodes, uses = snapshot.nodes, _uses(snapshot)
-    idle = node_columns(snapshot, class_requests(snapshot))[0]
+    idle = node_columns(snapshot, amounts_of_classes(snapshot).requests)[0]
     levels = next(iter(snapshot.topologies.values()), ())
     mig_rows = list(snapshot.space.mig_rows())
     views = []

@@ -6,12 +6,12 @@ scores and verdicts are computed per class.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ MANY_WAIT = 32
 
 Key = tuple[str, str]
 """Namespace and name."""
+Fact = TypeVar("Fact")
 
 
 class Lookup(Protocol):
@@ -96,6 +97,14 @@ class PodClass:
             if type(value) is dict:
                 object.__setattr__(self, name, MappingProxyType(value))
 
+    def at(self, row: int) -> PodClass:
+        """Return the same class in another row of a table."""
+        if row == self.row:
+            return self
+        found = object.__new__(PodClass)
+        found.__dict__.update(self.__dict__, row=row)
+        return found
+
     @property
     def shared(self) -> bool:
         """Whether it takes a share of a device instead of whole ones."""
@@ -134,9 +143,20 @@ class PodTable:
     """Pods of gangs with the label of background pods."""
     lookup: Lookup | None = field(default=None, repr=False)
     """Rows by name, if the cache keeps them; None: collected on first use."""
+    _class_facts: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """What is derived from the classes: successive tables with the same classes share it."""
 
     def __post_init__(self) -> None:
         freeze(self)
+
+    def derived(self, function: Callable[..., Fact], *about: Any) -> Fact:
+        """Return `function(classes, *about)`, cached as long as snapshots have the same classes. The function must be
+        pure."""
+        key = (function, *about)
+        if key not in self._class_facts:
+            self._class_facts[key] = function(self.classes, *about)
+        fact: Fact = self._class_facts[key]
+        return fact
 
     def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Rows by namespace and name; missing keys are left out."""

@@ -16,7 +16,6 @@ from pykai.engine.plugin_api import NodeResourceState, Rejection
 from pykai.engine.pod_locations import PodCounts
 from pykai.model.pods import PodClass
 from pykai.model.resources import Mask, Rows
-from pykai.model.snapshot import Snapshot
 from pykai.objects.pod_template import PodTemplate, Port
 
 TAKEN = "node(s) didn't have free ports for the requested pod ports"
@@ -39,7 +38,7 @@ class PortUse(NodeResourceState):
         self._known: dict[int, PodCounts] = {}
 
     def concerns(self, pod_class: PodClass) -> bool:
-        return pod_class.row in self._trial.snapshot.derived(ports_by_class)
+        return pod_class.row in self._trial.snapshot.pods.derived(ports_by_class)
 
     def infeasible(self, pod: int) -> Iterable[Rejection]:
         return [(TAKEN, self._colliding(pod).nodes_present)]
@@ -55,23 +54,25 @@ class PortUse(NodeResourceState):
         row = self._trial.klass[pod]
         if row not in self._known:
             snapshot = self._trial.snapshot
-            by_class = snapshot.derived(ports_by_class)
-            rivals = {other for port in by_class[row] for other in snapshot.derived(_classes_by_port)[_number(port)]}
+            by_class = snapshot.pods.derived(ports_by_class)
+            rivals = {
+                other for port in by_class[row] for other in snapshot.pods.derived(_classes_by_port)[_number(port)]
+            }
             rows = [other for other in rivals if collide(by_class[row], by_class[other])]
             pods, nodes = snapshot.pods.of_classes(rows), len(snapshot.nodes)
             self._known[row] = PodCounts(self._locations, pods, np.arange(1, nodes + 1), nodes + 1)
         return self._known[row]
 
 
-def ports_by_class(snapshot: Snapshot) -> dict[int, tuple[Port, ...]]:
+def ports_by_class(classes: Sequence[PodClass]) -> dict[int, tuple[Port, ...]]:
     """Class row -> host ports, of classes that ask for any."""
-    return {c.row: ports for c in snapshot.pods.classes if (ports := host_ports(c.template))}
+    return {c.row: ports for c in classes if (ports := host_ports(c.template))}
 
 
-def _classes_by_port(snapshot: Snapshot) -> dict[tuple[str, int], list[int]]:
+def _classes_by_port(classes: Sequence[PodClass]) -> dict[tuple[str, int], list[int]]:
     """The classes that ask for each protocol and number, whatever the address."""
     found: dict[tuple[str, int], list[int]] = {}
-    for row, ports in snapshot.derived(ports_by_class).items():
+    for row, ports in ports_by_class(classes).items():
         for port in ports:
             found.setdefault(_number(port), []).append(row)
     return found

@@ -14,6 +14,7 @@ from pykai.cache.cluster import Change, ClusterCache
 from pykai.cache.pods import PodReader
 from pykai.engine.trial import Trial
 from pykai.model.params import SchedulerParams
+from pykai.model.pods import PodClass
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 from pykai.objects import kinds
@@ -71,7 +72,7 @@ def shown(snapshot: Snapshot) -> dict[str, Any]:
         f"{type(table).__name__}.{name}": value
         for table in (pods, gangs, nodes)
         for name, value in vars(table).items()
-        if name not in ("lookup", "_by_name")
+        if name not in ("lookup", "_by_name", "_class_facts")
     }
     columns = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in tables.items()}
     keys = [(f"ns-{space}", name) for space in (0, 1) for name in NAMES]
@@ -158,6 +159,30 @@ def test_an_object_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cache.snapshot(NOW)
     cache.snapshot(NOW)
     assert looked_at == [new]
+
+
+def requesting(name: str, cpu: str) -> Any:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    return made(kinds.Pod, name, {}, spec={"containers": containers})
+
+
+def test_classes_and_what_is_derived_from_them_stay_while_pods_of_other_classes_come_and_go() -> None:
+    cache = ClusterCache(SchedulerParams())
+    for name, cpu in (("a", "1"), ("b", "2"), ("c", "3")):
+        cache.apply(Change(requesting(name, cpu)))
+    first = cache.snapshot(NOW).pods
+    facts: list[PodClass] = first.derived(list)
+    cache.apply(Change(requesting("d", "3")))
+    same = cache.snapshot(NOW).pods
+    assert same.classes is first.classes
+    assert same.derived(list) is facts
+    cache.apply(Change(requesting("a", "1"), gone=True))
+    fewer = cache.snapshot(NOW).pods
+    assert [c.row for c in fewer.classes] == [0, 1]
+    assert [c.request is old.request for c, old in zip(fewer.classes, first.classes[1:], strict=True)] == [True, True]
+    assert fewer.klass.tolist() == [0, 1, 1]
+    assert fewer.derived(list) == list(fewer.classes)
+    assert [c.row for c in first.classes] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("text", "since"), [("2001-09-09T01:46:40Z", {0: NOW}), ("lately", {}), ("", {})])
