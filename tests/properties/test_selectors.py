@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pykai.kernels import selectors
 from pykai.kernels.selectors import LabelColumns, selected, selects
 from pykai.objects.kinds import Expression, LabelSelector
 
@@ -16,6 +19,8 @@ EXPRESSIONS = st.builds(Expression, key=KEYS, operator=OPERATORS, values=st.list
 SELECTORS = st.builds(LabelSelector, match_labels=LABELS, match_expressions=st.lists(EXPRESSIONS, max_size=3))
 
 
-@given(labels=st.lists(LABELS, max_size=8), selector=st.one_of(st.none(), SELECTORS))
-def test_columns_agree_with_single_sets(labels: list[dict[str, str]], selector: LabelSelector | None) -> None:
-    assert selected(LabelColumns(labels), selector).tolist() == [selects(selector, one) for one in labels]
+@given(st.lists(LABELS, max_size=8), st.one_of(st.none(), SELECTORS), st.integers(0, 2))
+def test_columns_agree_with_single_sets(labels: list[dict[str, str]], selector: LabelSelector | None, few: int) -> None:
+    """Beyond a few keys, columns are made of what one pass over all sets has found."""
+    with patch.object(selectors, "FEW_KEYS", few):
+        assert selected(LabelColumns(labels), selector).tolist() == [selects(selector, one) for one in labels]

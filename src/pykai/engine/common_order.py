@@ -190,7 +190,7 @@ class WholeOrder:
     def _follow(self) -> None:
         states = self._facts.states()
         if self._read < len(self._touched):
-            for node in states.changed_since(self._read, self._rows):
+            for node in self._facts.trial.touched_since(self._read, self._rows):
                 self._nodes.put(node, states.of(node).free[self._resource])
             self._read = len(self._touched)
 
@@ -270,7 +270,7 @@ class ShareOrder:
             return None
         states, demand, memory = self._facts.states(), pod_class.demand, self._memory_of(pod_class)
         if self._read < len(self._touched):
-            self._put(states.changed_since(self._read, self._rows))
+            self._put(self._facts.trial.touched_since(self._read, self._rows))
             self._read = len(self._touched)
         tried, most, waits = 0, 2 * FEW if reach.few is not None else MOST_TRIED, False
         for wanted in (1, 0):  # shared devices with room

@@ -6,7 +6,6 @@ for all classes of pods, on first use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from operator import add
 from typing import NamedTuple
 
@@ -21,8 +20,6 @@ FEW = 4
 """Up to this many nodes are added up one by one: a loop is faster than columns then."""
 FEW_SCORES = 8
 """Up to this many nodes are scored one by one."""
-MANY = 50
-"""Reading so many entries of a log one by one costs as much as an operation on columns that are not long."""
 
 
 class NodeState(NamedTuple):
@@ -55,8 +52,6 @@ class NodeStates:
         self._loose = False
         """Whether `_most` may be larger than the exact maxima."""
         self._read = len(trial.touched)
-        self._changed_at: Rows = np.zeros(len(trial.snapshot.nodes), dtype=np.int64)
-        """By node the length of `trial.touched` when a change of it was taken in last."""
         self._outdated: tuple[set[int], set[int]] = (set(), set(trial.shares))
         """Nodes whose entries in `_free` and in `_rooms` are outdated."""
 
@@ -67,7 +62,6 @@ class NodeStates:
             return
         changed = set(trial.touched[self._read :])
         self._read, self._loose = len(trial.touched), True
-        self._changed_at[list(changed)] = self._read
         for outdated in self._outdated:
             outdated |= changed
         for normalized in self._normalized.values():
@@ -76,15 +70,6 @@ class NodeStates:
             self._states.pop(node, None)
             if self._most is not None:
                 self._most = list(map(max, self._most, self.of(node).free))
-
-    def changed_since(self, read: int, among: Rows) -> Iterable[int]:
-        """Return the nodes that were touched after the first `read` entries of `trial.touched`, up to the last
-        `refresh`: all of those that are `among` these, and maybe others."""
-        touched = self._trial.touched
-        if len(touched) - read <= MANY + len(among) // MANY:
-            return set(touched[read:])
-        changed: list[int] = among[self._changed_at[among] > read].tolist()
-        return changed
 
     @property
     def free(self) -> Column:

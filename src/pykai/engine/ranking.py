@@ -202,7 +202,7 @@ class Ranking:
             best = BestNodes(self._local, states.free[self._relative[0][1]], self._fits_now)
             self._best_nodes = best
         else:
-            self._follow(best, states.changed_since(self._best_read, self._facts.every))
+            self._follow(best, self.trial.touched_since(self._best_read, self._facts.every))
         self._best_read = len(touched)
         found = best.first()
         return None if found is None else (found[2], found[3])
@@ -240,9 +240,10 @@ class Ranking:
 
     def _look_again(self, nodes: Rows | None) -> None:
         """Update outdated entries of some nodes (None: of all)."""
-        states, touched, outdated = self._facts.states(), self.trial.touched, self._outdated
+        self._facts.states()
+        touched, outdated = self.trial.touched, self._outdated
         if self._read < len(touched):
-            allowed, changed = self._allowed_cells, states.changed_since(self._read, self._facts.every)
+            allowed, changed = self._allowed_cells, self.trial.touched_since(self._read, self._facts.every)
             outdated.update([node for node in changed if allowed[node]])
             self._read = len(touched)
         if not outdated:

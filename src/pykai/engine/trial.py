@@ -8,9 +8,11 @@ configuration, loggers or clocks.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from math import floor
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from pykai.engine.amounts import PodAmounts
 from pykai.engine.devices import DeviceLedger
@@ -30,6 +32,8 @@ PENDING, ALLOCATED, PIPELINED, RELEASING = map(
 _EFFECTS = [EFFECTS[status] for status in Status]
 _MOVES = (Transition.MOVE, Transition.MOVE_LATER)
 """After these the resources at the pod's former place stay releasing."""
+MANY = 50
+"""Reading so many entries of a log one by one costs as much as an operation on columns that are not long."""
 Place = tuple[int, tuple[str, ...]]
 """A node, and the shared devices used there."""
 
@@ -68,6 +72,9 @@ class Trial:
         """Pods placed in this cycle that a scenario moved -> their former place, which still counts as releasing."""
         self.touched: list[int] = []
         """Node rows in order of change; each reader remembers how far it has read."""
+        self._touched_last: Rows = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        """By node the last place in `touched`, of the first `_indexed` entries."""
+        self._indexed = 0
         self.moved: list[int] = []
         """Pod rows in order of change of status or node; each reader remembers how far it has read."""
         self.evicted: dict[int, Any] = {}
@@ -141,6 +148,17 @@ class Trial:
                 self.core[pod] = pod in pods
 
     # ----------------------------------------------------------------------------------------------------- questions
+    def touched_since(self, read: int, among: Rows) -> Iterable[int]:
+        """Return the nodes in `touched` after the first `read` entries: all of those that are `among` these, and maybe
+        others. The cost does not grow with the number of entries where it is that of many."""
+        touched = self.touched
+        if len(touched) - read <= MANY + len(among) // MANY:
+            return set(touched[read:])
+        self._touched_last[touched[self._indexed :]] = np.arange(self._indexed, len(touched))
+        self._indexed = len(touched)
+        found: list[int] = among[self._touched_last[among] >= read].tolist()
+        return found
+
     def has_minimum(self, gang: int) -> bool:
         """Whether the gang has its minimum of pods or sub-groups."""
         gangs = self.snapshot.gangs

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ from pykai.objects.kinds import Expression, LabelSelector
 from pykai.objects.pod_template import NodeTerm
 
 Labels = Mapping[str, str]
+FEW_KEYS = 16
+"""Columns of so many keys are made by a pass over all sets of labels each; then one pass finds all others."""
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
@@ -86,11 +89,25 @@ class LabelColumns(dict[str, LabelColumn]):
         self.labels = labels
 
     def __missing__(self, key: str) -> LabelColumn:
+        """Make a column by a pass over all sets; where many keys are asked for, of the sets with the key alone."""
         code_of: dict[str, int] = {}
-        values = [labels.get(key) for labels in self.labels]
-        codes = [0 if value is None else code_of.setdefault(value, len(code_of) + 1) for value in values]
-        self[key] = column = LabelColumn(np.array(codes, dtype=np.int64), code_of)
+        codes = np.zeros(len(self.labels), dtype=np.int64)
+        if len(self) < FEW_KEYS:
+            found = [(row, labels[key]) for row, labels in enumerate(self.labels) if key in labels]
+        else:
+            found = self._by_key.get(key, [])
+        codes[[row for row, _ in found]] = [code_of.setdefault(value, len(code_of) + 1) for _, value in found]
+        self[key] = column = LabelColumn(codes, code_of)
         return column
+
+    @cached_property
+    def _by_key(self) -> dict[str, list[tuple[int, str]]]:
+        """The sets with each key, and their values."""
+        found: dict[str, list[tuple[int, str]]] = {}
+        for row, labels in enumerate(self.labels):
+            for key, value in labels.items():
+                found.setdefault(key, []).append((row, value))
+        return found
 
     def all(self) -> Mask:
         return np.ones(len(self.labels), dtype=bool)

@@ -8,7 +8,7 @@ leaves behind is where the next one begins. A part of the topology plugin.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -32,6 +32,7 @@ from pykai.model.gangs import TopologyRequirement
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, MEMORY, PODS, Column, Mask, Rows
 from pykai.model.snapshot import NodeTable
+from pykai.plugins import node_labels
 
 Kind = tuple[tuple[int, ...], int]
 """Rows of classes, and how many pods where that matters."""
@@ -189,29 +190,31 @@ class Layout:
 
     def __init__(self, tree: DomainTree, nodes: int) -> None:
         self.tree = tree
-        self.positions: Rows = np.full(nodes, -1, dtype=np.int64)
-        """By node row; -1 outside the tree."""
-        self.positions[tree.order] = np.arange(len(tree.order))
-        self._position: list[int] = self.positions.tolist()
+        self._position = {node: at for at, node in enumerate(tree.order.tolist())}
+        self._all = nodes
         self._nodes: dict[tuple[int, int], Rows] = {}
 
     def places(self, nodes: Iterable[int]) -> list[int]:
         """Positions of node rows; nodes outside the tree are left out."""
         position = self._position
-        return [at for node in nodes if (at := position[node]) >= 0]
+        return [position[node] for node in nodes if node in position]
 
     def nodes_of(self, depth: int, domain: int) -> Rows | None:
         """The node rows of a domain, ascending, the same array each time; None where it is the whole cluster."""
         rows = self._nodes.get((depth, domain))
         if rows is None:
             rows = self._nodes[depth, domain] = np.sort(self.tree.members(depth, domain))
-        return None if len(rows) == len(self._position) else rows
+        return None if len(rows) == self._all else rows
 
 
 def whole_layout(nodes: NodeTable, levels: Sequence[str]) -> Layout:
     """The layout of all nodes that have a value of each of these labels, widest level first."""
-    tree = domain_tree([[labels.get(key) for labels in nodes.labels] for key in levels])
-    return Layout(tree, len(nodes))
+    columns = nodes.derived(node_labels.labels)
+    there = np.logical_and.reduce([columns[key].codes > 0 for key in levels], initial=True)
+    rows = np.flatnonzero(np.broadcast_to(there, len(nodes)))
+    some = [nodes.labels[row] for row in rows.tolist()]  # mostly all; of many small topologies each has a few
+    tree = domain_tree([[labels.get(key) for labels in some] for key in levels])
+    return Layout(replace(tree, order=rows[tree.order]), len(nodes))
 
 
 class DomainRoom:
@@ -235,7 +238,7 @@ class DomainRoom:
         layout, touched = self._site, self._trial.touched
         if self._read == len(touched):
             return
-        places = layout.places(set(touched[self._read :]))
+        places = layout.places(self._trial.touched_since(self._read, layout.tree.order))
         self._read = len(touched)
         if places:
             moved = np.array(places)
@@ -384,4 +387,10 @@ class Candidates:
         whole, required, tree = self._whole, self.wanted.required, self.layout.tree
         holds = np.zeros(whole.tree.count(required), dtype=bool)
         holds[whole.tree.domain_of(required, np.array(whole.places(nodes), dtype=np.int64))] = True
-        return np.asarray(holds[whole.tree.domain_of(required, whole.positions[tree.order[tree.starts[depth]]])])
+        return np.asarray(
+            holds[
+                whole.tree.domain_of(
+                    required, np.array(whole.places(tree.order[tree.starts[depth]].tolist()), dtype=np.int64)
+                )
+            ]
+        )

@@ -52,3 +52,16 @@ def test_a_pod_is_nowhere_only_after_another_found_no_node() -> None:
     assert not facts.nowhere(large)
     facts.states().tighten()
     assert [facts.nowhere(c) for c in cycle.snapshot.pods.classes] == [c is large for c in cycle.snapshot.pods.classes]
+
+
+def test_the_nodes_touched_since_a_moment_are_found_however_long_the_log_is() -> None:
+    trial = small.cycle([small.node(name) for name in "abcd"], []).trial
+    among = np.array([0, 1, 3])
+    for _ in range(3):
+        for touched in ([2], [0, 1] * 100, [3, 2], [1] * 300 + [2]):
+            read = len(trial.touched)
+            trial.touched.extend(touched)
+            wanted = set(touched) & set(among.tolist())
+            assert wanted <= set(trial.touched_since(read, among)) <= set(touched)
+            assert set(trial.touched_since(read, among)) & set(among.tolist()) == wanted
+    assert not list(trial.touched_since(len(trial.touched), among))
