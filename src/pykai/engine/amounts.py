@@ -39,6 +39,7 @@ class ClassAmounts:
 
 
 def amounts_of_classes(snapshot: Snapshot) -> ClassAmounts:
+    """Return the amounts of a snapshot's classes, computed once as long as these stay."""
     return snapshot.pods.derived(_class_amounts, snapshot.space.names)
 
 
