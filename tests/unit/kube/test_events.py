@@ -44,6 +44,8 @@ class CountingApi(MemoryApi):
 
     async def patch(self, *args: object) -> Object:
         self.writes += 1
+        if self.down:
+            raise Unavailable("down")
         return await super().patch(*args)  # type: ignore[arg-type]
 
 
@@ -131,6 +133,25 @@ async def test_a_server_in_trouble_costs_events_not_the_process(api: CountingApi
     assert recorder.dropped == 1
     await recorder.flush()
     assert api.writes == TRIES
+
+
+async def test_tries_of_an_event_are_counted_from_its_last_success(
+    api: CountingApi, recorder: EventRecorder, now: list[float]
+) -> None:
+    api.down = True
+    recorder.record(POD, "A", "x")
+    for _ in range(TRIES - 1):
+        await recorder.flush()
+    api.down = False
+    await recorder.flush()
+    api.down = True
+    now[0] += REPEAT_SECONDS + 1.0
+    recorder.record(POD, "A", "x")
+    for _ in range(TRIES - 1):
+        await recorder.flush()
+    assert recorder.dropped == 0
+    await recorder.flush()
+    assert recorder.dropped == 1
 
 
 @in_virtual_time

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from pykai.kube.api import Object, Patch, Resource, Selection
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import Forbidden, Gone, NotFound, Timeout, TooManyRequests, Unauthorized, Unavailable
-from pykai.kube.informer import InformerFactory, InformerState, SharedInformer
+from pykai.kube.informer import InformerFactory, InformerOptions, InformerState, SharedInformer
 from pykai.kube.informer_store import WatchChange
 from pykai.kube.resources import CONFIG_MAP, CRD, POD
 from tests.permissive_crd import permissive_crd
+from tests.virtual_loop import in_virtual_time
 
 from .flaky import QUICK, FlakyApi, config_map, running, until
 
@@ -217,6 +220,21 @@ async def test_an_absent_kind_costs_nothing_and_is_picked_up(api: FlakyApi) -> N
         await api.delete(CRD.ref("widgets.example.org"))
         await until(lambda: watch.state is InformerState.ABSENT)
         assert (len(watch), watches.ready) == (0, True)
+
+
+@in_virtual_time
+async def test_an_absent_kind_is_looked_for_at_long_intervals_that_differ_between_processes() -> None:
+    api = FlakyApi()
+    options = InformerOptions(Backoff(1.0, 10.0, random=lambda: 0.5), absent_seconds=100.0)
+    watches = InformerFactory(api, options)
+    watches.of(WIDGET, Object, optional=True)
+    async with running(watches.run()):
+        await watches.synced()
+        lists = api.lists
+        await asyncio.sleep(149.0)
+        assert api.lists == lists
+        await asyncio.sleep(2.0)
+        assert api.lists == lists + 1
 
 
 async def test_a_kind_that_must_be_there_makes_the_process_unready(api: FlakyApi) -> None:

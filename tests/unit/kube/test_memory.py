@@ -9,9 +9,10 @@ import pytest
 
 from pykai.kube import resources
 from pykai.kube.api import Deletion, EventType, Object, Paging, Patch, PatchType, Resource, Selection
-from pykai.kube.errors import BadRequest, Conflict, Forbidden, Gone, NotFound, Timeout
+from pykai.kube.errors import ApiError, BadRequest, Conflict, Forbidden, Gone, NotFound, Timeout
 from pykai.kube.memory import MemoryApi
 from pykai.kube.memory.object_store import fields_matching, labels_matching
+from pykai.kube.memory.served_kinds import with_condition
 from pykai.kube.operations import bind
 from pykai.kube.resources import (
     CONFIG_MAP,
@@ -321,3 +322,43 @@ def test_fields_that_are_not_indexed() -> None:
         fields_matching("spec.nodeName=n1", NODE)
     with pytest.raises(BadRequest):
         fields_matching("spec.nodeName", POD)
+
+
+async def _names(api: MemoryApi, **where: str) -> list[str]:
+    return [each["metadata"]["name"] for each in (await api.list(POD, Object, Selection(**where))).items]
+
+
+async def test_a_selection_needs_labels_and_fields(api: MemoryApi) -> None:
+    for name, node in (("here", "n1"), ("there", "n2"), ("nowhere", "")):
+        await api.create(POD, pod(name, **({"nodeName": node} if node else {})), "default")
+    assert await _names(api, fields="spec.nodeName=n1") == ["here"]
+    assert await _names(api, fields="spec.nodeName!=n1") == ["nowhere", "there"]
+    assert await _names(api, fields="spec.nodeName=n1", labels="app=a") == ["here"]
+    assert await _names(api, fields="spec.nodeName=n1", labels="app=b") == []
+
+
+async def test_a_pod_has_the_defaults_of_the_server(api: MemoryApi) -> None:
+    await api.create(POD, pod("p"), "default")
+    spec = (await api.get(POD.ref("p", "default"), Object))["spec"]
+    defaults = {
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "enableServiceLinks": True,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+    assert {name: spec[name] for name in defaults} == defaults
+
+
+async def test_an_update_of_a_custom_resource_names_its_version(api: MemoryApi) -> None:
+    made = await api.create(POD_GROUP, {"metadata": {"name": "g"}, "spec": {"minMember": 1}}, "default")
+    del made["metadata"]["resourceVersion"]
+    with pytest.raises(ApiError, match="must be specified for an update"):
+        await api.update(POD_GROUP.ref("g", "default"), made)
+
+
+@pytest.mark.parametrize(("status", "since"), [("True", "2026-01-01T00:00:00Z"), ("False", "1970-01-01T00:00:05Z")])
+def test_the_instant_of_a_condition_is_that_of_its_status(status: str, since: str) -> None:
+    before = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    after = with_condition({"status": {"conditions": [before]}}, {"type": "Ready", "status": status}, 5.0)
+    assert after["status"]["conditions"] == [{"type": "Ready", "status": status, "lastTransitionTime": since}]
