@@ -324,8 +324,9 @@ def test_fields_that_are_not_indexed() -> None:
         fields_matching("spec.nodeName", POD)
 
 
-async def _names(api: MemoryApi, **where: str) -> list[str]:
-    return [each["metadata"]["name"] for each in (await api.list(POD, Object, Selection(**where))).items]
+async def _names(api: MemoryApi, fields: str, labels: str = "") -> list[str]:
+    found = await api.list(POD, Object, Selection(fields=fields, labels=labels))
+    return [each["metadata"]["name"] for each in found.items]
 
 
 async def test_a_selection_needs_labels_and_fields(api: MemoryApi) -> None:
