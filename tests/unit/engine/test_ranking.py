@@ -188,6 +188,32 @@ def test_the_best_node_may_be_behind_many_that_lack_something_else(asks: dict[st
     assert cycle.rankings.first(c) == expected
 
 
+@pytest.mark.parametrize("asks", [{"gpus": 1}, {"share": "0.5"}], ids=["gpu", "share"])
+@pytest.mark.parametrize(("count", "allowed"), [(100, 3), (100, 40), (100, 90), (560, 40)])
+def test_pods_that_may_use_some_nodes_only_get_the_best_of_those(
+    count: int, allowed: int, asks: dict[str, Any]
+) -> None:
+    """The last ones of many, of which most lack cores: the first ones of all nodes tell nothing about them."""
+
+    def numbered(at: int) -> Any:
+        cores = "8" if at < 60 or at == count - 1 else "2"
+        return node(f"n{at:03}", gpus=2, cpu=cores, pods=99, labels={"some": str(at >= count - allowed)})
+
+    held = [
+        item
+        for at in range(0, count, 2 if count == 100 else 40)
+        for item in (gang(f"old{at}"), pod(f"old{at}-0", f"n{at:03}", share="0.5", device=f"d{at}"))
+    ]
+    there = {"nodeSelector": {"some": "True"}}
+    cycle, pods, c = opened(*map(numbered, range(count)), *held, *waiting(20, cpu="4", spec=there, **asks))
+    for number, each in enumerate(pods):
+        best = next(iter(fresh(cycle, c)), None)
+        assert cycle.rankings.first(c) == best
+        if best is not None:
+            groups = (f"new-{number}",) if "share" in asks else ()
+            cycle.trial.place(each, best[0], groups, not best[1])
+
+
 def test_no_node_is_the_best_of_none() -> None:
     cycle, _, c = opened(node("n"), *waiting(1, cpu="1"))
     assert list(cycle.rankings.of(c, np.zeros(0, dtype=np.int64)).best()) == []
