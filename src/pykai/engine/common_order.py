@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -149,13 +150,12 @@ def _fits(state: NodeState, demand: Sequence[tuple[int, float]]) -> bool | None:
 
 def _among(entries: Iterable[Measured], reach: Reach) -> Iterator[int]:
     """Yield the allowed nodes of some entries; -1 in place of all that follow `MOST_LOOKED_AT` of these."""
-    cells = reach.cells
-    for looked_at, (_, node) in enumerate(entries):
-        if looked_at == MOST_LOOKED_AT:
-            yield -1
-            return
+    cells, left = reach.cells, iter(entries)
+    for _, node in islice(left, MOST_LOOKED_AT):
         if cells[node]:
             yield node
+    if next(left, None) is not None:
+        yield -1
 
 
 # ----------------------------------------------------------------------------------------------- pods without shares
