@@ -41,7 +41,7 @@ def without_proofs() -> Iterator[None]:
     """Every gang gets its turn, and every scenario that could make enough room is simulated."""
     with (
         every_gang_gets_a_turn(),
-        patch.object(strategies, "_within_limits", return_value=False),
+        patch.object(strategies, "_bounded", return_value=False),
         patch.object(FeasibilityBound, "enough_devices", return_value=True),
         patch.object(FeasibilityBound, "packs", return_value=True),
         patch.object(VictimPool, "reach", side_effect=np.ones_like),

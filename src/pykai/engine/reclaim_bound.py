@@ -36,6 +36,8 @@ FEW = 16
 _STEPS = (1e-3, 1.0, 1e-6)
 """By resource of queues: so far beyond the amount at which two queues are equal one of them goes first."""
 _ANY: Triple = (inf, inf, inf)
+Place = tuple[int, int]
+"""Of a victim in the order of service: its leaf queue, and behind how many pending gangs of that it is served."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class ReclaimBound:
             here = np.flatnonzero(level == depth)
             if not len(here):
                 continue
-            some = (*self._turns(victims.take(here)), branch[here], victims.blocks[:, here])
+            some = (*self._places(victims.take(here)), branch[here], victims.blocks[:, here])
             before = np.array([self._spared(taken, depth)]).T
             after[here], mask[here] = self._could_lose((depth, request), some, spared[:, here] + before)
             lost = np.where(after, losses, 0.0)
@@ -123,7 +125,7 @@ class ReclaimBound:
         """For a victim of a leaf queue that goes alone: the depth at which it competes, whether it is served after the
         gang, and what it must stay below then."""
         depth = int(self._levels[queue])
-        if self._turn_of(queue, depth, self._position(queue)).key < self._key(depth, ZERO):
+        if self._returns_first((queue, self._position(queue)), depth, self._key(depth, ZERO)):
             return depth, False, ZERO
         return depth, True, self._bound_of_one((depth, request), int(self._branches[queue]), ZERO)
 
@@ -152,7 +154,7 @@ class ReclaimBound:
             spared = plus(lost, self._spared(taken, depth))
             ours = self._key(depth, spared)
             for at in here:
-                if self._turn_of(queues[at], depth, positions[at]).key < ours:
+                if self._returns_first((queues[at], positions[at]), depth, ours):
                     continue
                 most = self._bound_of_one((depth, request), int(self._branches[queues[at]]), spared)
                 after[at], useful[at] = True, self._lost_first(blocks[at], most)
@@ -160,19 +162,19 @@ class ReclaimBound:
         return np.array(after, dtype=bool), np.array(useful, dtype=bool)
 
     def _could_lose(
-        self, claim: tuple[int, Triple], some: tuple[Sequence[Sequence[Turn]], Rows, Rows, Column], spared: Column
+        self, claim: tuple[int, Triple], some: tuple[Sequence[Place], Rows, Rows, Column], spared: Column
     ) -> tuple[Mask, Mask]:
         """Which victims are served after the gang, and may be taken from, if its own branch loses so much."""
-        (depth, request), (turns, of_turn, branch, blocks) = claim, some
+        (depth, request), (places, of_place, branch, blocks) = claim, some
         mask = np.zeros(len(branch), dtype=bool)
-        after, keys = mask.copy(), [turn[depth - len(self._path)].key for turn in turns]
+        after = mask.copy()
         steps = spared[GPU] if spared[GPU].any() else _rounded(spared[0])
         for step in np.unique(steps).tolist():
             alike = np.flatnonzero(steps == step)
             cpu, memory, gpus = spared[:, alike].max(axis=1).tolist()
             ours = self._key(depth, (cpu, memory, gpus))
-            last = np.array([not key < ours for key in keys])
-            alike = alike[last[of_turn[alike]]]
+            last = np.array([not self._returns_first(place, depth, ours) for place in places])
+            alike = alike[last[of_place[alike]]]
             after[alike] = mask[alike] = True
             losers, of_loser = np.unique(branch[alike], return_inverse=True)
             bounds = [self._bound_of_one((depth, request), loser, (cpu, memory, gpus)) for loser in losers.tolist()]
@@ -209,7 +211,7 @@ class ReclaimBound:
         alone, most = np.zeros(len(nodes), dtype=bool), np.full_like(useful.losses, inf)
         for depth in np.unique(level).tolist():
             here = np.flatnonzero(level == depth)
-            some = (*self._turns(useful.take(here)), branch[here], useful.blocks[:, here])
+            some = (*self._places(useful.take(here)), branch[here], useful.blocks[:, here])
             before = np.array([self._spared(taken, depth)]).T.repeat(len(here), axis=1)
             alone[here] = self._could_lose((depth, request), some, before)[1]
             most[:, here] = self._most_left((depth, request), branch[here], useful.blocks[:, here], taken)
@@ -272,7 +274,7 @@ class ReclaimBound:
             for branch in np.unique(self._branches[victims.queues[level == depth]]).tolist():
                 of_branch = np.flatnonzero((level == depth) & (self._branches[victims.queues] == branch))
                 leaves = np.unique(victims.queues[of_branch]).tolist()
-                for leaf in leaves:
+                for leaf in filter(self._pool.may_return, leaves):
                     mine = of_branch[victims.queues[of_branch] == leaf]
                     found[mine[self._first_to_stay((leaf, depth), leaves, victims.take(mine), ours) :]] = False
             spared = _summed(victims.losses[:, level <= depth].T.tolist())
@@ -354,7 +356,7 @@ class ReclaimBound:
             quota = self.cycle.quota
             assert quota is not None
             known = quota.most_losses(self.cycle.book, (self._path[depth], branch, spared), request, _ANY)
-            if queue_key(self.cycle, branch, ZERO) < self._key(depth, spared):
+            if self._all_return(branch) and queue_key(self.cycle, branch, ZERO) < self._key(depth, spared):
                 first = self._bystanders(depth, branch)
                 known = self._least(known, lambda r: self._until_first((depth, branch), first, spared, r))
             self._most_of_one[branch, request, spared] = known
@@ -370,12 +372,12 @@ class ReclaimBound:
             assert quota is not None
             known = quota.most_losses(self.cycle.book, (self._path[depth], branch, spared), request, block)
             at, first = (depth, branch), self._bystanders(depth, branch)
-            known = self._least(
-                known,
-                lambda r: max(
-                    self._until_first(at, first, spared, r), self._until_first(at, _alone(block, r), spared, r)
-                ),
-            )
+
+            def until_first(r: int) -> float:
+                alone = self._until_first(at, _alone(block, r), spared, r)
+                return max(self._until_first(at, first, spared, r), alone)
+
+            known = self._least(known, until_first if self._all_return(branch) else lambda _: inf)
             known = self._most[(branch, block), request, spared] = triple(max(most, 0.0) for most in known)
         return known
 
@@ -425,7 +427,17 @@ class ReclaimBound:
         """The leaf queues of a branch in which anybody could lose anything."""
         return self._pool.below(self._path[0]).get(branch, ())
 
+    def _all_return(self, branch: int) -> bool:
+        """Whether all victims of a branch get their places back when it is served before the gang."""
+        return all(map(self._pool.may_return, self._leaves(branch)))
+
     # --------------------------------------------------------------------------------------------------------- turns
+    def _returns_first(self, place: Place, depth: int, ours: QueueKey) -> bool:
+        """Whether a victim at such a place is sure to get its own place back before the gang is served, which has this
+        key in its queue at a depth."""
+        leaf, position = place
+        return self._pool.may_return(leaf) and self._turn_of(leaf, depth, position).key < ours
+
     def _turn_of(self, leaf: int, depth: int, position: int) -> Turn:
         """When a victim of a leaf queue, behind so many of its pending gangs, is served at the latest: the more is
         lost, the sooner."""
@@ -439,15 +451,15 @@ class ReclaimBound:
             turns = known[leaf, position] = self._waiting.turn(leaf, position, ZERO)
         return turns
 
-    def _turns(self, victims: VictimLosses) -> tuple[Sequence[Sequence[Turn]], Rows]:
-        """The different turns of victims, and which of them each has."""
+    def _places(self, victims: VictimLosses) -> tuple[Sequence[Place], Rows]:
+        """The different places of victims in the order of service, and which of them each has."""
         positions = np.zeros(len(victims.queues), dtype=np.int64)
         for leaf in np.unique(victims.queues).tolist():
             if self._position(leaf):
                 mine = np.flatnonzero(victims.queues == leaf)
                 positions[mine] = [self._position_of(leaf, gang) for gang in victims.gangs[mine].tolist()]
         kinds, of_kind = np.unique(np.stack((victims.queues, positions)), axis=1, return_inverse=True)
-        return [self._turns_of(leaf, position) for leaf, position in kinds.T.tolist()], of_kind.reshape(-1)
+        return [(leaf, position) for leaf, position in kinds.T.tolist()], of_kind.reshape(-1)
 
     def _position(self, leaf: int) -> int:
         """Behind how many of the pending gangs of a leaf queue its last victim is served."""

@@ -10,7 +10,7 @@ once. Counts bound each search; a live scheduler adds a deadline, which is read 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -34,6 +34,8 @@ from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask, Rows
 _SLACK = 1e-4
 MOST_UNPROVED = 4
 """Victims that a search looks at one by one before it works out which of all of them could help."""
+FAILED_ONE_BY_ONE, LEAP = 32, 8
+"""So many latest victims of a domain are looked at one after the other; from then on each time one more for so many."""
 MOST_IN_TURN = 512
 """Victims that are looked at in turn at most, before columns are made of all: more take longer than columns."""
 
@@ -243,6 +245,36 @@ def victims_of(cycle: Cycle, batches: Sequence[Batch]) -> VictimLosses:
     return VictimLosses(gangs, queues, amounts, summed_by(gangs, amounts))
 
 
+class Leaps:
+    """How far a search for a gang goes on after victims that did not help: by one, later by ever more at once.
+
+    A choice among the victims of several nodes differs little from the one before, which had a victim less: where many
+    failed in a domain, the next ones will as well. That is a prediction, not a proof; each domain is looked at once
+    more with all of its victims that are known.
+    """
+
+    def __init__(self, leaps: bool) -> None:
+        self._leaps = leaps
+        self._failed: Counter[int] = Counter()
+        """By domain: the latest victims with which nothing was found."""
+        self._resume: dict[int, int] = {}
+        """By domain: the batch from which the next one is."""
+
+    def over(self, found: Accumulated, promising: Rows) -> Iterator[int]:
+        """Those of some batches to look at, each as the latest victim; the next is asked for when one did not help."""
+        if not self._leaps or not len(promising):
+            yield from promising.tolist()
+            return
+        domains = found.room.domains[found.nodes[np.searchsorted(found.batch_of, promising)]]
+        last = dict(zip(domains.tolist(), promising.tolist(), strict=True))
+        for latest, domain in zip(promising.tolist(), domains.tolist(), strict=True):
+            if latest >= self._resume.get(domain, 0) or latest == last[domain]:
+                yield latest
+                self._failed[domain] += 1
+                if self._failed[domain] >= FAILED_ONE_BY_ONE:
+                    self._resume[domain] = latest + 1 + latest // LEAP
+
+
 class Probe:
     """One try to make room for a prefix of the gang's pods, on top of victims recorded before."""
 
@@ -263,6 +295,7 @@ class Probe:
         """How many latest victims were looked at."""
         self._in_turn = 0
         """How many victims were looked at in turn."""
+        self._leaps = Leaps(self.attempt.choice.for_gangs)
         self.seen: set[frozenset[int]] = set()
         """Batches that were chosen together before."""
         self.tried: set[frozenset[int]] = set()
@@ -346,7 +379,7 @@ class Probe:
             if found.proved and not self.search.hopeful:
                 return None
             promising = self.attempt.choice.worth_a_look(found)
-            for latest in promising[promising >= done].tolist():
+            for latest in self._leaps.over(found, promising[promising >= done]):
                 if not found.proved and self._looked == MOST_UNPROVED:
                     break
                 states[ScenarioState.FILTERED] += latest - done

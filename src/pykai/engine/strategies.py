@@ -89,15 +89,18 @@ def _reclaim_search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | No
     branches = Branches.of(pool, claim.queue, losing)
     order = VictimOrder(pool, branches, filtered(cycle, cause, pool), cause.request)
     search = Search(cycle, cause, order)
-    if cause.pods and _within_limits(pool):
+    if cause.pods and _bounded(pool):
         search.prospects = ReclaimBound(pool, cause.waiting, cause.gang, search.room.bounding)
     return search
 
 
-def _within_limits(pool: VictimPool) -> bool:
-    """Whether victims that are served first return: a queue beyond its limit may not have them back, and what they
-    count against their queue must not depend on where they go."""
-    return pool.cycle.counts_alike and pool.within_limits
+def _bounded(pool: VictimPool) -> bool:
+    """Whether arithmetic on queues bounds what victims leave.
+
+    It does not where a victim counts less on another node than it did: then a move makes room that its queue does not
+    lose. Nor where a gang could return with more than it had: then limits decide what it may have.
+    """
+    return pool.counts_alike and not pool.return_with_more
 
 
 def _reclaim_messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:

@@ -74,7 +74,6 @@ class VictimPool:
         self._branches: dict[int, tuple[Rows, Rows]] = {}
         self._below: dict[int, dict[int, list[int]]] = {}
         self._competing: dict[int, dict[int, list[int]]] = {}
-        self._over_limit: set[int] | None = None
         self.turns: dict[int, dict[Hashable, Any]] = {}
         """By root queue: what is known of the turns of victims below it, until one of them or its queue changes."""
         self._fronts: dict[int, tuple[int, Front]] = {}
@@ -288,7 +287,18 @@ class VictimPool:
         return found
 
     @cached_property
-    def _return_with_more(self) -> bool:
+    def counts_alike(self) -> bool:
+        """Whether every potential victim counts the same against its queue wherever it goes (`Cycle.counts_alike`)."""
+        by_memory = self.class_requests[1]
+        return self.cycle.counts_alike or not by_memory[self.cycle.snapshot.pods.klass[self.members.pods]].any()
+
+    def may_return(self, leaf: int) -> bool:
+        """Whether the victims of a leaf queue are sure to get their places back if they are served before the evictor.
+        A queue beyond its limit may not have them back."""
+        return not self._over_limit or self._over_limit.isdisjoint(self.cycle.book.paths[leaf])
+
+    @cached_property
+    def return_with_more(self) -> bool:
         """Whether a gang that could lose something is below its minimum in a queue with a limit: where it returns with
         the pods that it lacks it may be beyond that."""
         gangs, book = self.cycle.snapshot.gangs, self.cycle.book
@@ -296,15 +306,11 @@ class VictimPool:
         incomplete = np.unique(gangs.podset_gang[below])
         return any(book.limits[gangs.queue[gang]] for gang in incomplete[self._active[incomplete]].tolist())
 
-    @property
-    def within_limits(self) -> bool:
-        """Whether no queue uses more than its limit, and none would if victims returned."""
-        if self._return_with_more:
-            return False
+    @cached_property
+    def _over_limit(self) -> set[int]:
+        """Queues that use more than their limit."""
         book = self.cycle.book
-        if self._over_limit is None:
-            self._over_limit = {q for q, used in enumerate(book.allocated) if not fits(used, book.limit[q])}
-        return not self._over_limit
+        return {queue for queue, used in enumerate(book.allocated) if not fits(used, book.limit[queue])}
 
     def changed(self, gangs: Iterable[int]) -> None:
         """These gangs lost, got or moved pods. Who had nothing to lose before still does not."""
@@ -316,9 +322,8 @@ class VictimPool:
                 self._fronts.pop(queue, None)
                 self._known_shares.pop(queue, None)
                 self._known_keys.pop(queue, None)
-            if self._over_limit is not None:
-                self._over_limit.difference_update(path)
-                self._over_limit.update(q for q in path if not fits(book.allocated[q], book.limit[q]))
+            self._over_limit.difference_update(path)
+            self._over_limit.update(q for q in path if not fits(book.allocated[q], book.limit[q]))
             if not self._active[gang]:
                 continue
             self._last_keys.pop(int(self._queue[gang]), None)

@@ -41,6 +41,7 @@ def gang(name: str, rank: str = "high", age: int = 0, evicted: int | None = None
 def pod(name: str, on: str = "", spec: Fields | None = None, **asks: Any) -> Any:
     """A pod of the gang before the dash; it runs `on` a node, and is terminating there after an exclamation mark."""
     annotations = {names.GPU_FRACTION: asks["share"]} if "share" in asks else {}
+    annotations |= {names.GPU_MEMORY: asks["memory"]} if "memory" in asks else {}
     annotations |= {names.GPU_FRACTION_DEVICES: str(asks["devices"])} if "devices" in asks else {}
     metadata: Fields = {"labels": {key: asks[field] for field, key in LABELS.items() if field in asks}}
     requests = {"cpu": asks.get("cpu", "0"), "gpu": asks.get("gpus", 0)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pykai.engine import reclaim_bound, solver
@@ -13,7 +14,7 @@ from pykai.engine.budgets import SearchBudgets
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
 from pykai.engine.scenario import simulate
-from pykai.engine.solver import Probe
+from pykai.engine.solver import Leaps, Probe
 from pykai.model.plan import Plan, ScenarioState, SearchResult
 from pykai.model.snapshot import Snapshot
 from pykai.plugins.registry import BUILT_IN, make_all
@@ -438,3 +439,44 @@ def test_victims_that_leave_no_whole_device_are_not_simulated_for_one(beside: di
     (search,) = plan.searches
     assert len(plan.evictions) == simulated
     assert sum(part.states[ScenarioState.SIMULATED] for part in search.generators) == simulated
+
+
+@dataclass(frozen=True)
+class Room:
+    """Nodes of two domains."""
+
+    domains: Any
+
+
+@dataclass(frozen=True)
+class Known:
+    """Batches of one pod, each on a node of its own."""
+
+    room: Room
+    nodes: Any
+    batch_of: Any
+
+
+def looked_at(batches: int, for_gangs: bool, domains: int = 1) -> list[int]:
+    numbers = np.arange(batches)
+    found: Any = Known(Room(numbers % domains), numbers, numbers)
+    return list(Leaps(for_gangs).over(found, numbers))
+
+
+def test_after_many_victims_in_vain_ever_more_are_added_at_once() -> None:
+    looked = looked_at(1000, for_gangs=True)
+    assert looked[:33] == [*range(32), 35]
+    assert looked[-1] == 999
+    assert len(looked) < 80
+    steps = np.diff(looked[32:-1]).tolist()
+    assert steps == sorted(steps)
+
+
+def test_the_latest_victims_of_each_domain_are_looked_at() -> None:
+    looked = looked_at(1000, for_gangs=True, domains=2)
+    assert looked[:64] == list(range(64))
+    assert {998, 999} < set(looked)
+
+
+def test_victims_of_one_node_are_looked_at_one_by_one() -> None:
+    assert looked_at(1000, for_gangs=False) == list(range(1000))

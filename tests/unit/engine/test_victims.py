@@ -11,6 +11,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, pods_to_return
 from pykai.engine.victim_order import VictimOrder, VictimWalk, every_gang
 from pykai.engine.victims import VictimPool
+from pykai.objects import names
 from tests import builders
 from tests.properties.small_world import NOW, PACKING
 
@@ -146,21 +147,34 @@ def test_free_places_of_nodes_that_nobody_could_go_to_are_out_of_reach() -> None
 
 
 @pytest.mark.parametrize(
-    ("limit", "minimum", "used", "expected"),
+    ("limit", "minimum", "used", "may_return", "with_more"),
     [
-        (-1, 1, 2, True),
-        (2, 1, 2, True),
-        (1, 1, 2, False),  # more than the limit is in use
-        (2, 3, 2, False),  # it would return with the third pod that it lacks
-        (-1, 3, 2, True),
-        (2, 3, 0, True),  # it has nothing to lose
+        (-1, 1, 2, True, False),
+        (2, 1, 2, True, False),
+        (1, 1, 2, False, False),  # more than the limit is in use
+        (2, 3, 2, True, True),  # it would return with the third pod that it lacks
+        (-1, 3, 2, True, False),
+        (2, 3, 0, True, False),  # it has nothing to lose
     ],
 )
-def test_queues_are_within_their_limits_if_victims_return(limit: int, minimum: int, used: int, expected: bool) -> None:
+def test_victims_return_if_their_queue_is_within_its_limit(
+    limit: int, minimum: int, used: int, may_return: bool, with_more: bool
+) -> None:
     pods = [pod(f"v-{number}", "n" if number < used else "", gpus=1) for number in range(3)]
     objects = [builders.queue("bounded", gpu={"limit": limit}), gang("v", "low", queue="bounded", minMember=minimum)]
     cycle = Cycle(seen(node("n", gpus=4), *objects, *pods), PACKING, NOW)
-    assert VictimPool(cycle).within_limits is expected
+    pool, queues = VictimPool(cycle), cycle.snapshot.queues.names
+    assert (pool.may_return(queues.index("bounded")), pool.return_with_more) == (may_return, with_more)
+    assert pool.may_return(queues.index("q"))
+
+
+def test_only_victims_by_memory_count_differently_elsewhere() -> None:
+    """Devices differ in size; a pod that waits for memory changes nothing, one that runs does."""
+    large = node("large", gpus=1, labels={names.GPU_MEMORY_LABEL: "40000"})
+    waiting, running = (pod("w-0", memory="8000"), pod("r-0", "large", memory="8000", device="d"))
+    world = [node("small", gpus=1), large, gang("w"), gang("r"), gang("g"), pod("g-0", "small", gpus=1), waiting]
+    assert VictimPool(Cycle(seen(*world), PACKING, NOW)).counts_alike
+    assert not VictimPool(Cycle(seen(*world, running), PACKING, NOW)).counts_alike
 
 
 @pytest.mark.parametrize("chunk", [2, 4, 8, 64])
