@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from pykai.cli.local_cluster import LocalProduct
-from pykai.hollow.hollow_node import NodeShape
 from pykai.kube.api import Object
 from pykai.kube.client import HttpApi
 from pykai.kube.resources import DEVICE_CLASS, POD, QUEUE, RESOURCE_CLAIM, RESOURCE_SLICE
-from pykai.local.control_plane import APISERVER, FLAGS, start_cluster
-from pykai.local.session import connect
 from pykai.objects import names
 from tests import builders
-from tests.hollow_nodes import hollow_nodes
-from tests.timeouts import TIMEOUT_SECONDS
 
 from .conftest import Eventually
+from .whole_product import product_on, serving
 
 NODE, DRIVER = "dra-0", "gpu.example.com"
 LABELS = {names.QUEUE_LABEL: "team"}
@@ -43,26 +37,16 @@ def version(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def kubeconfig(control_plane_binary: Path, version: str, tmp_path: Path) -> Iterator[Path]:
     """A control plane that serves resource.k8s.io in this version only."""
-    usual = FLAGS[APISERVER]
     served = f"resource.k8s.io/v1=false,resource.k8s.io/{version}=true"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(FLAGS, APISERVER, lambda site: {**usual(site), "runtime-config": served})
-        plane = start_cluster(tmp_path / "dra", control_plane_binary)
-    yield Path(plane.files.kubeconfig)
-    plane.stop()
+    with serving(control_plane_binary, tmp_path / "dra", {"runtime-config": served}) as kubeconfig:
+        yield kubeconfig
 
 
 @pytest.fixture
 async def api(kubeconfig: Path) -> AsyncIterator[HttpApi]:
     """All components and one node on that control plane."""
-    ready = asyncio.Event()
-    work = asyncio.create_task(LocalProduct().run(kubeconfig, ready))
-    async with connect(kubeconfig) as api:
-        await asyncio.wait_for(ready.wait(), TIMEOUT_SECONDS)
-        async with hollow_nodes(api, [NodeShape(NODE)]):
-            yield api
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+    async with product_on(kubeconfig, NODE) as api:
+        yield api
 
 
 async def test_a_claim_is_allocated_in_the_version_of_the_server(

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from pykai.cli.local_cluster import LocalProduct
-from pykai.hollow.hollow_node import NodeShape
 from pykai.kube.api import Object, Selection
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import ApiError
 from pykai.kube.resources import EVENT, POD, POD_GROUP, QUEUE, WORKLOAD
-from pykai.local.control_plane import APISERVER, FLAGS, start_cluster
-from pykai.local.session import connect
 from pykai.objects import names
 from tests import builders
-from tests.hollow_nodes import hollow_nodes
-from tests.timeouts import TIMEOUT_SECONDS
 
 from .conftest import Eventually
+from .whole_product import product_on, serving
 
 LABELS = {names.QUEUE_LABEL: "team"}
 SERVED = {"runtime-config": "scheduling.k8s.io/v1alpha1=true", "feature-gates": "GenericWorkload=true"}
@@ -29,29 +23,19 @@ SERVED = {"runtime-config": "scheduling.k8s.io/v1alpha1=true", "feature-gates": 
 
 @pytest.fixture
 def kubeconfig(control_plane_binary: Path, tmp_path: Path) -> Iterator[Path]:
-    usual = FLAGS[APISERVER]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(FLAGS, APISERVER, lambda site: {**usual(site), **SERVED})
-        plane = start_cluster(tmp_path / "workloads", control_plane_binary)
-    yield Path(plane.files.kubeconfig)
-    plane.stop()
+    with serving(control_plane_binary, tmp_path / "workloads", SERVED) as kubeconfig:
+        yield kubeconfig
 
 
 @pytest.fixture
 async def api(kubeconfig: Path) -> AsyncIterator[HttpApi]:
     """All components and one node on that control plane."""
-    ready = asyncio.Event()
-    work = asyncio.create_task(LocalProduct().run(kubeconfig, ready))
-    async with connect(kubeconfig) as api:
-        await asyncio.wait_for(ready.wait(), TIMEOUT_SECONDS)
+    async with product_on(kubeconfig, "node-0") as api:
         try:
             await api.list(WORKLOAD, Object)
         except ApiError:
             pytest.skip("this release of Kubernetes has no Workload in v1alpha1")
-        async with hollow_nodes(api, [NodeShape("node-0")]):
-            yield api
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+        yield api
 
 
 def pod(name: str, **spec: object) -> Object:

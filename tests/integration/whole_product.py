@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import pytest
+
 from pykai.cli.local_cluster import LocalProduct
+from pykai.hollow.hollow_node import NodeShape
 from pykai.kube.api import Object
 from pykai.kube.client import HttpApi
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
+from pykai.local.control_plane import APISERVER, FLAGS, start_cluster
+from pykai.local.session import connect
+from tests.hollow_nodes import hollow_nodes
 from tests.timeouts import TIMEOUT_SECONDS
 
 
@@ -31,3 +37,25 @@ async def at_work(product: LocalProduct, api: HttpApi, kubeconfig: Path) -> Asyn
         for resource in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK):
             for item in (await api.list(resource, Object)).items:
                 await api.delete(resource.ref(item["metadata"]["name"]))
+
+
+@contextmanager
+def serving(binary: Path, directory: Path, flags: Mapping[str, str]) -> Iterator[Path]:
+    """A control plane whose API server has these flags, too; yields its kubeconfig."""
+    usual = FLAGS[APISERVER]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FLAGS, APISERVER, lambda site: {**usual(site), **flags})
+        plane = start_cluster(directory, binary)
+    yield Path(plane.files.kubeconfig)
+    plane.stop()
+
+
+@asynccontextmanager
+async def product_on(kubeconfig: Path, node: str) -> AsyncIterator[HttpApi]:
+    """All components and one node on a control plane."""
+    async with (
+        connect(kubeconfig) as api,
+        at_work(LocalProduct(), api, kubeconfig),
+        hollow_nodes(api, [NodeShape(node)]),
+    ):
+        yield api
