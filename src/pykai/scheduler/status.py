@@ -198,7 +198,7 @@ class StatusUpdater:
         for key, condition in latest.items():
             before = known.get(key)
             unchanged = before is not None and before[0] == condition and now - before[1] < REPEAT_SECONDS
-            if unchanged and not (what == "gang" and self._was_removed(key)):
+            if unchanged and not (self._was_removed(key) if what == "gang" else self._was_overwritten(key)):
                 kept[key] = before
                 continue
             kept[key] = (condition, now)
@@ -216,6 +216,13 @@ class StatusUpdater:
         if sent is None or group is None or group.status.scheduling_conditions:
             return False
         return not sent.is_newer(group.metadata.uid, group.metadata.resource_version)
+
+    def _was_overwritten(self, key: Key) -> bool:
+        """Whether a pod shows another condition than was sent, such as one that a killed process wrote late."""
+        sent, pod = self._sent.get(("pod", key)), self._cache.of(Pod).get(key)
+        if sent is None or pod is None or version_number(pod.metadata.resource_version) <= sent.version:
+            return False
+        return pod.metadata.uid == sent.uid and _shown_condition(pod) != sent.content
 
     # ------------------------------------------------------------------------------------------------------------ pods
     def mark_pod(self, key: Key, condition: PodCondition) -> None:
@@ -241,12 +248,16 @@ class StatusUpdater:
         if pod is None or pod.metadata.uid != condition.uid or self._has_place(pod):
             return False
         shown = next((c for c in pod.status.conditions or () if c.type == names.POD_SCHEDULED), None)
-        content: object = None if shown is None else (shown.status, shown.reason, shown.message)
+        content: object = _shown_condition(pod)
         sent = self._sent.get(("pod", key))
         if sent is not None and sent.is_newer(pod.metadata.uid, pod.metadata.resource_version):
             content = sent.content
         wanted = ("False", condition.reason, condition.message)
-        if not condition.written or content == wanted:
+        if not condition.written:
+            return True
+        if content == wanted:
+            version = version_number(pod.metadata.resource_version)
+            self._sent["pod", key] = _Sent(condition.uid, wanted, max(version, sent.version if sent else 0))
             return True
         body = {"type": names.POD_SCHEDULED, "status": "False", "reason": condition.reason}
         body["message"] = condition.message
@@ -367,6 +378,12 @@ class StatusUpdater:
             self._notes[key] = {**notes, **self._notes.get(key, {})}
             raise
         self._assumptions.trust_notes(key, self._access.clock() + TRUST_SECONDS)
+
+
+def _shown_condition(pod: Pod) -> tuple[str, str, str] | None:
+    """Return status, reason and message of the pod's condition PodScheduled."""
+    shown = next((c for c in pod.status.conditions or () if c.type == names.POD_SCHEDULED), None)
+    return None if shown is None else (shown.status, shown.reason, shown.message)
 
 
 def _compared_fields(condition: Any) -> tuple[object, ...]:

@@ -23,6 +23,34 @@ async def condition(it: Rig, name: str) -> Object | None:
     return next((c for c in conditions if c["type"] == "PodScheduled"), None)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_condition_that_a_killed_process_wrote_late_is_replaced(restarted: bool) -> None:
+    """Also where the process found the right one when it began, and wrote nothing itself."""
+    api = RecordingApi()
+    async with rig(api) as it:
+        await furnish(it.api, nodes=1, gpus=1)
+        await submit(it.api, pod("big", gpus=2))
+        right = await it.until(lambda: condition(it, "big"))
+        if not restarted:
+            await _replaced(it, right)
+    if restarted:
+        async with rig(api) as it:
+            await it.quiet()
+            await _replaced(it, right)
+
+
+async def _replaced(it: Rig, right: Object) -> None:
+    late = {"status": {"conditions": [{**right, "message": "late"}]}}
+    await it.api.patch(POD.ref("big", "team").sub("status"), Patch.strategic(late))
+    await it.quiet()
+    await submit(it.api, pod("another", gpus=2))
+
+    async def is_right() -> bool:
+        return bool((await condition(it, "big") or {})["message"] == right["message"])
+
+    await it.until(is_right)
+
+
 async def scheduling_conditions(it: Rig, name: str) -> list[Object]:
     found = await it.seen(POD_GROUP, name)
     return list(((found or {}).get("status") or {}).get("schedulingConditions") or [])
