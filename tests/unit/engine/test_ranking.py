@@ -17,6 +17,7 @@ from pykai.engine.policy import Policy
 from pykai.engine.ranking import OFTEN, STREAK, Ranking, Rankings
 from pykai.model.pods import PodClass
 from pykai.model.resources import Column, Rows
+from pykai.objects import names
 from tests.properties.small_world import NOW, PACKING, POLICIES
 
 from .clusters import gang, node, pod, seen
@@ -212,6 +213,19 @@ def test_pods_that_may_use_some_nodes_only_get_the_best_of_those(
         if best is not None:
             groups = (f"new-{number}",) if "share" in asks else ()
             cycle.trial.place(each, best[0], groups, not best[1])
+
+
+@pytest.mark.parametrize("sizes", [2, 12])
+def test_shares_of_devices_of_many_sizes_get_the_best_node(sizes: int) -> None:
+    nodes = [
+        node(f"n{at:02}", gpus=2, pods=99, labels={names.GPU_MEMORY_LABEL: str(8000 + 1000 * (at % sizes))})
+        for at in range(12)
+    ]
+    cycle, pods, c = opened(*nodes, *waiting(8, share="0.4"))
+    for number, each in enumerate(pods):
+        best = fresh(cycle, c)[0]
+        assert cycle.rankings.first(c) == best
+        cycle.trial.place(each, best[0], (f"new-{number}",))
 
 
 def test_no_node_is_the_best_of_none() -> None:
