@@ -165,9 +165,9 @@ class Recorder:
     async def run(self) -> None:
         """Record until cancelled; the caller runs the watches."""
         for watch, handler in (
-            (self._queues, self._table_changed),
-            (self._nodes, self._table_changed),
-            (self._slices, self._table_changed),
+            (self._queues, self._queue_changed),
+            (self._nodes, self._capacity_changed),
+            (self._slices, self._capacity_changed),
             (self._groups, self._group_changed),
             (self._pods, self._pod_changed),
             (self._requests, self._request_changed),
@@ -196,8 +196,12 @@ class Recorder:
     def _at(self) -> float:
         return round(self._now(), 3)
 
-    def _table_changed(self, change: WatchChange[Object]) -> None:
-        """Handle a change of a queue, node or ResourceSlice."""
+    def _queue_changed(self, change: WatchChange[Object]) -> None:
+        """Handle a change of a queue, which comes with every pod: its status counts them."""
+        self._before_change()
+
+    def _capacity_changed(self, change: WatchChange[Object]) -> None:
+        """Handle a change of a node or ResourceSlice."""
         self._before_change()
         self._capacity = None
 
