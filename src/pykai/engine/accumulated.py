@@ -92,7 +92,10 @@ class Accumulated:
 
     @cached_property
     def _judged(self) -> tuple[Mask, Mask]:
-        """By pod: whether it is served after the evictor, and whether that could gain from it."""
+        """By pod: whether it is served after the evictor, and whether that could gain from it.
+
+        Node by node, also where a gang takes victims of several nodes at once: a prediction then, no proof (ADR 0010).
+        """
         return self._outlook.judge(self._victims, self.nodes if self.single else None)
 
     @cached_property
