@@ -127,8 +127,8 @@ class ServiceOrder:
 
     def pop(self) -> int | None:
         """The next of the gangs, None when all had their turn."""
-        while self._left:
-            root, bound = self._best_root()
+        while self._left and (found := self._best_root()) is not None:
+            root, bound = found
             while (head := self._head(root)) is not None and (bound is None or head[0] < bound):
                 gang = self._pop_below(root)
                 if gang != BYSTANDER:
@@ -136,9 +136,12 @@ class ServiceOrder:
                     return gang
         return None
 
-    def _best_root(self) -> tuple[int, Key | None]:
-        """The root queue that is next, and the key at which another one is; some gang is still below one of them."""
+    def _best_root(self) -> tuple[int, Key | None] | None:
+        """The root queue that is next, and the key at which another one is; None: the gangs that are left are below a
+        queue that holds a gang itself (its PodGroup was edited while it ran), and get no turn."""
         heads = [(head[0], root) for root in self._children[-1] if (head := self._head(root)) is not None]
+        if not heads:
+            return None
         first = min(heads)
         return first[1], min((key for key, root in heads if root != first[1]), default=None)
 

@@ -80,6 +80,21 @@ def test_victims_that_are_served_before_the_evictor(
     assert found == dict(zip(("few-0", "many-0", "new-0"), places, strict=True))
 
 
+def test_a_victim_in_a_queue_with_children_leaves_no_turn_to_gangs_below_it() -> None:
+    """The PodGroup was moved there while its pod ran; the search fails instead of the cycle."""
+    queues = [queue("department"), builders.queue("team", parent="department", gpu={"quota": 2})]
+    held = [gang("old", queue="department"), pod("old-0", "n", gpus=2)]
+    cycle, rows = opened(*queues, node("n", gpus=2), *held, gang("new", queue="team"), pod("new-0", gpus=2))
+    trial, queue_of = cycle.trial, cycle.snapshot.gangs.queue
+    victim, wanted = rows["old-0"], [rows["new-0"]]
+    waiting = PendingOrder(cycle, pending_gangs(cycle))
+    waiting.prepare({queue_of[trial.gang[row]] for row in (victim, *wanted)})
+    trial.suppose_evicted(victim)
+    request = cycle.queue_request(wanted, cycle.snapshot.max_gpu_memory)
+    cause = Cause("reclaim", trial.gang[wanted[0]], wanted, request, cycle.book.copied(), waiting)
+    assert not reschedule(cycle, cause, wanted, {trial.gang[victim]})
+
+
 # ------------------------------------------------------------------------------------------------------------- promises
 def started(cycle: Cycle, name: str) -> dict[str, str]:
     """The status of the pods of a gang after those that wait for nothing have started."""
