@@ -334,6 +334,12 @@ def _status_of(group: kinds.PodGroup) -> tuple[object, object]:
     return (status.resources_status, status.phase, status.running, status.minimum), status.scheduling_state
 
 
+def _changes(status: Object, wanted: Object) -> Object:
+    """Return the merge patch that turns the fields of a status that this controller owns into those wanted."""
+    own: Object = {name: status[name] for name in ("phase", "running", "minimum") if name in status}
+    return merge_patch({**own, "resourcesStatus": status.get("resourcesStatus") or {}}, wanted)
+
+
 class PodGroupController:
     """The controller; `run` works until cancelled."""
 
@@ -397,11 +403,8 @@ class PodGroupController:
         except PodResourcesError as error:
             raise RetryLater(str(error)) from error
         wanted |= progress(group, self._members.of(key))
-        # Of the group's status, only the fields that this controller owns, our last write included.
-        written = self._mutations.get(key)
-        status = to_unstructured(group)["status"] if written is None else written.get("status") or {}
-        own = {name: status[name] for name in ("phase", "running", "minimum") if name in status}
-        patch = merge_patch({**own, "resourcesStatus": status.get("resourcesStatus") or {}}, wanted)
+        written = self._mutations.get(key, group.metadata)
+        patch = _changes(to_unstructured(group)["status"] if written is None else written.get("status") or {}, wanted)
         if not patch:
             return
         try:
@@ -409,6 +412,8 @@ class PodGroupController:
         except NotFound:
             return
         self._mutations.put(key, result)
+        if _changes(result.get("status") or {}, wanted):  # the watch did not show an older write yet
+            self._loop.add(key)
         log.info("pod group status written", group=f"{key[0]}/{key[1]}", **wanted["resourcesStatus"])
 
 

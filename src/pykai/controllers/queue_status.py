@@ -196,7 +196,7 @@ class QueueController:
         ]
         wanted = desired_status(to_unstructured(queue), children, self._tally.groups(name), self._ancestors(name))
         # Of the queue's status, only the fields that this controller owns, our last write included.
-        written = self._mutations.get(("", name))
+        written = self._mutations.get(("", name), queue.metadata)
         status = to_unstructured(queue)["status"] if written is None else written.get("status") or {}
         patch = merge_patch({key: value for key, value in status.items() if key not in _OF_OTHERS}, wanted)
         if not patch:

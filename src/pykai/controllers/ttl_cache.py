@@ -15,6 +15,7 @@ from pykai.kube.api import EventType, Object
 from pykai.kube.clock import steady
 from pykai.kube.codec import version_number
 from pykai.kube.informer_store import Key, WatchChange
+from pykai.objects.kinds import ObjectMeta
 
 MUTATION_SECONDS = 10.0
 
@@ -73,9 +74,17 @@ class MutationCache:
         """Keep the result of a write."""
         self._written.put(key, written)
 
-    def get(self, key: Key) -> Object | None:
-        """Return the object as we wrote it; None if the watch has delivered this version or a later one."""
-        return self._written.get(key)
+    def get(self, key: Key, watched: ObjectMeta | None = None) -> Object | None:
+        """Return the object as we wrote it; None if the watch has delivered this version or a later one.
+
+        `watched`: the object in the store of the watch. An answer may come after its event, and of an object that was
+        deleted and created again since.
+        """
+        written = self._written.get(key)
+        if written is None or watched is None:
+            return written
+        shown = version_number(watched.resource_version)
+        return written if version_number(written["metadata"].get("resourceVersion", "")) > shown else None
 
     def drop(self, key: Key) -> None:
         """Remove an object that the server no longer has."""

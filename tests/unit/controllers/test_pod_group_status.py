@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pykai.controllers.pod_group_status import PodGroupStatusSettings, min_pods, progress, run
+from pykai.controllers.ttl_cache import MUTATION_SECONDS
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
@@ -180,6 +181,24 @@ async def test_a_failed_write_is_tried_again(api: DiaryApi, monkeypatch: pytest.
         await make_member(api, "p")
         await becomes(api, {"requested": {"cpu": "1"}})
         assert api.count("patch", "PodGroup/status") == 2
+
+
+@in_virtual_time
+async def test_a_status_written_while_the_watch_lags_is_completed(api: DiaryApi) -> None:
+    """The watch still shows that a pod runs which did not run in between: what seems unchanged is not written."""
+    async with running(api, run, QUICK):
+        await make_group(api)
+        await make_member(api, "p")
+        await set_status(api, "p", phase="Running")
+        await becomes(api, {"requested": {"cpu": "1"}, "allocated": {"cpu": "1"}})
+        api.stalled["PodGroup"] = resumed = asyncio.Event()
+        await set_status(api, "p", phase="Pending")
+        await becomes(api, {"requested": {"cpu": "1"}})
+        await asyncio.sleep(MUTATION_SECONDS + 1)
+        await set_status(api, "p", phase="Running")
+        await make_member(api, "q")
+        await becomes(api, {"requested": {"cpu": "2"}, "allocated": {"cpu": "1"}})
+        resumed.set()
 
 
 def _pods(*phases: str) -> list[kinds.Pod]:

@@ -65,6 +65,16 @@ async def test_a_write_counts_until_the_watch_shows_it(change: WatchChange[Any],
     assert (mutations.get(("n", "g")) is None) is forgotten
 
 
+@pytest.mark.parametrize(("version", "counts"), [("9", True), ("10", False), ("11", False)])
+@in_virtual_time
+async def test_an_answer_that_comes_after_its_event_does_not_count(version: str, counts: bool) -> None:
+    """Nor one about an object that was deleted and created again: versions grow over all objects."""
+    mutations = MutationCache()
+    mutations.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})
+    shown = kinds.ObjectMeta("g", "n", uid="another", resource_version=version)
+    assert (mutations.get(("n", "g"), shown) is not None) is counts
+
+
 @in_virtual_time
 async def test_a_write_that_is_never_shown_is_not_believed_for_ever() -> None:
     mutations = MutationCache()
