@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from pykai.hollow.hollow_node import NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings, Runtime
 from pykai.kube.api import Api
+from pykai.kube.errors import NotFound
+from pykai.kube.resources import NODE
 from pykai.local.kubelet import HollowKubelets
 
 
@@ -29,7 +31,8 @@ async def hollow_nodes(
     finally:
         playing.cancel()
         (ended,) = await asyncio.gather(playing, return_exceptions=True)
-        for node in kubelets.nodes():
-            await kubelets.remove(node)
+        for node in kubelets.ledgers:
+            with suppress(NotFound):
+                await api.delete(NODE.ref(node))
         if isinstance(ended, Exception):
             raise ended

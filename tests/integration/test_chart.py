@@ -241,7 +241,7 @@ async def _follows(api: HttpApi, process: Process, compose: Compose) -> None:
             while not seen and not task.done():
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.3)  # until it has asked for everything
-            while not task.done() and not seen[0].ready:
+            while not task.done() and seen[0].problems():
                 await asyncio.sleep(0.05)
     except TimeoutError:
         pytest.fail(f"{process.name}: {[watches.problems() for watches in seen]}")

@@ -126,7 +126,7 @@ async def scheduler(ground: Ground, debounce: Debounce = USUAL) -> AsyncIterator
         async with asyncio.timeout(TIMEOUT_SECONDS):
             await ready.wait()
         yield live
-        assert watches.ready, watches.problems()
+        assert not watches.problems()
     finally:
         for task in tasks:
             task.cancel()

@@ -23,7 +23,6 @@ import structlog
 from pykai.kube.api import Api
 from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi
-from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, CredentialsError
 from pykai.kube.informer import InformerFactory
 from pykai.kube.lease import Election, LeadershipLost
@@ -137,7 +136,7 @@ def election_of(api: Api, process: Process) -> Election | None:
     if not process.lease:
         return None
     lease = LEASE.ref(process.lease, process.namespace or own_namespace())
-    return Election(api, lease, identity(), wall)
+    return Election(api, lease, identity())
 
 
 def stop_event() -> asyncio.Event:

@@ -23,7 +23,6 @@ from pykai.controllers.operator.desired import Validators
 from pykai.controllers.operator.installation import OperatorEnvironment
 from pykai.hollow.kubelet_settings import OnStart
 from pykai.kube.api import Api, Object
-from pykai.kube.clock import wall
 from pykai.kube.lease import Election
 from pykai.kube.memory import Admission
 from pykai.kube.resources import LEASE
@@ -44,7 +43,7 @@ def _operator_settings() -> OperatorSettings:
     data = {name: base64.b64encode(name.encode()).decode() for name in (AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE)}
     parts = replace(operator.WEBHOOKS, issue=lambda service, namespace, present: present or data)
     validators = Validators(operator.check_command_line, operator.check_configuration)
-    return OperatorSettings(parts, OperatorEnvironment(), operator.ping, validators, wall=wall)
+    return OperatorSettings(parts, OperatorEnvironment(), operator.ping, validators)
 
 
 class SimulatedProduct:
@@ -103,7 +102,7 @@ class SimulatedProduct:
         settings = self._settings(hooks)
         compose = partial(everything.compose, settings) if name == "all" else self._separate_components(settings)[name]
         lease = LEASE.ref(names.OPERATOR_LEASE if name == OPERATOR else everything.LEASE, names.SYSTEM_NAMESPACE)
-        election = Election(api, lease, hooks.replica, wall) if hooks.replica else None
+        election = Election(api, lease, hooks.replica) if hooks.replica else None
         await run_composition(api, _PROCESS, compose, election)
 
     def _separate_components(self, settings: everything.AllSettings) -> dict[str, Compose]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -241,11 +241,10 @@ def _is_unschedulable(condition: Object) -> bool:
 # ----------------------------------------------------------------------------------------------------- controller
 @dataclass(frozen=True)
 class NodeScalerSettings:
-    """The settings of the decision, the watched pods, and the clock of the cool-down in seconds."""
+    """The settings of the decision, and the watched pods."""
 
     scaling: ScalingSettings
     pods: Selection = EVERYTHING
-    clock: Callable[[], float] = field(default=steady)
     meters: Meters = unmetered
 
 
@@ -284,7 +283,7 @@ class NodeScaler:
 
     async def _adjust(self, _: str) -> float | None:
         pods = [unstructured_pod(pod) for _, pod in self._pods.items() if self._counts(pod)]
-        adjustment = desired(pods, self._settings.scaling, self._settings.clock(), self._last_scale_up)
+        adjustment = desired(pods, self._settings.scaling, steady(), self._last_scale_up)
         self._last_scale_up = adjustment.last_scale_up  # before the deletions: a failed call may have succeeded
         namespace = self._settings.scaling.template.namespace
         for name in adjustment.delete:

@@ -8,7 +8,7 @@ cluster, so nothing is written twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any, Generic, TypeVar
 
 from pykai.kube.api import EventType, Object
@@ -29,9 +29,8 @@ class TTLCache(Generic[K, V]):
     Expired values are evicted within `seconds` even if the cache is no longer used, so a burst leaves no memory behind.
     """
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = steady) -> None:
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._clock = clock
         self._entries: dict[K, tuple[float, V]] = {}
         self._sweeps = False
 
@@ -40,14 +39,14 @@ class TTLCache(Generic[K, V]):
 
     def put(self, key: K, value: V, seconds: float | None = None) -> None:
         """Keep a value; `seconds` None: the time given at construction."""
-        self._entries[key] = self._clock() + (self._seconds if seconds is None else seconds), value
+        self._entries[key] = steady() + (self._seconds if seconds is None else seconds), value
         if not self._sweeps:
             self._sweep_later()
 
     def get(self, key: K) -> V | None:
         """Return the value, None if there is none or it has expired."""
         entry = self._entries.get(key)
-        return entry[1] if entry is not None and entry[0] > self._clock() else None
+        return entry[1] if entry is not None and entry[0] > steady() else None
 
     def drop(self, key: K) -> None:
         """Remove a value."""
@@ -59,7 +58,7 @@ class TTLCache(Generic[K, V]):
             asyncio.get_running_loop().call_later(self._seconds, self._sweep)
 
     def _sweep(self) -> None:
-        now = self._clock()
+        now = steady()
         self._entries = {key: entry for key, entry in self._entries.items() if entry[0] > now}
         self._sweep_later()
 

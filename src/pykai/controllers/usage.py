@@ -169,7 +169,7 @@ def _unobserved(milliseconds: float) -> None:
 
 
 class UsageLister:
-    """Polls a source and keeps its newest result; `clock` returns seconds since 1970, `latency` gets milliseconds.
+    """Polls a source and keeps its newest result; `latency` gets milliseconds.
 
     The scheduler never waits for the database. A stale result is still used, with a warning: old usage is closer to
     the truth than none.
@@ -179,33 +179,29 @@ class UsageLister:
         self,
         source: UsageSource,
         config: UsageConfig,
-        clock: Callable[[], float] = wall,
         latency: Callable[[float], None] = _unobserved,
-        pace: Pace | None = None,
     ) -> None:
         self._source = source
         self._config = config
-        self._clock = clock
         self._latency = latency
         self._usage: QueueUsage = {}
         self._fetched: float | None = None
         self._warned_stale = False
         self._first = asyncio.Event()
         soonest = min(5.0, config.fetch_interval)
-        pace = pace or Pace(1, soonest, config.fetch_interval)
-        self._loop: ReconcileLoop[str] = ReconcileLoop("usage", pace)
+        self._loop: ReconcileLoop[str] = ReconcileLoop("usage", Pace(1, soonest, config.fetch_interval))
 
     def current(self) -> QueueUsage:
         """Return the newest usage; empty before the first answer."""
         if self.stale and not self._warned_stale:
-            log.warning("usage data is stale", age_seconds=round(self._clock() - (self._fetched or 0.0)))
+            log.warning("usage data is stale", age_seconds=round(wall() - (self._fetched or 0.0)))
         self._warned_stale = self.stale
         return self._usage
 
     @property
     def stale(self) -> bool:
         """Whether the newest answer is older than the staleness period."""
-        return self._fetched is not None and self._clock() - self._fetched > self._config.staleness
+        return self._fetched is not None and wall() - self._fetched > self._config.staleness
 
     async def run(self, ready: asyncio.Event) -> None:
         """Fetch until cancelled; sets `ready` after the first answer or the timeout, whichever comes first."""
@@ -225,12 +221,12 @@ class UsageLister:
         ready.set()
 
     async def _fetch(self, _: str) -> float:
-        began = self._clock()
+        began = wall()
         try:
             usage = await self._source.usage(began)
         except UsageError as error:
             raise RetryLater(f"failed to fetch usage data: {error}") from error
-        self._latency((self._clock() - began) * 1000)
+        self._latency((wall() - began) * 1000)
         self._usage, self._fetched = usage, began
         self._first.set()
         return self._config.fetch_interval

@@ -74,7 +74,6 @@ class Access:
     server: str
     tls: ssl.SSLContext | None = None
     token: BearerToken = field(default_factory=BearerToken)
-    namespace: str = "default"
 
 
 def find_access(kubeconfig: str = "", context: str = "", environ: Mapping[str, str] = os.environ) -> Access:
@@ -97,10 +96,8 @@ def from_service_account(environ: Mapping[str, str]) -> Access:
     if not token.exists():
         raise CredentialsError(f"{token} is missing: is automountServiceAccountToken off?")
     tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
-    space = folder / "namespace"
     name = f"[{host}]" if ":" in host else host
-    namespace = space.read_text().strip() if space.exists() else "default"
-    return Access(f"https://{name}:{port}", tls, BearerToken(file=token), namespace)
+    return Access(f"https://{name}:{port}", tls, BearerToken(file=token))
 
 
 def from_kubeconfig(path: Path, context: str = "") -> Access:
@@ -123,7 +120,7 @@ def from_kubeconfig(path: Path, context: str = "") -> Access:
         pair = {"client-certificate": issued.certificate, "client-key": issued.key} if issued.certificate else {}
         user = {**user, **{f"{name}-data": base64.b64encode(text.encode()) for name, text in pair.items()}}
     tls = _tls(file, cluster, user) if server.startswith("https://") else None
-    return Access(server.rstrip("/"), tls, token, chosen.get("namespace") or "default")
+    return Access(server.rstrip("/"), tls, token)
 
 
 @dataclass(frozen=True)

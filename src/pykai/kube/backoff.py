@@ -8,41 +8,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from pykai.kube import clock
 
 _MAX_EXPONENT = 60
-"""Any useful factor to this power exceeds the maximum; larger powers overflow."""
+"""Two to this power exceeds any useful maximum; larger powers overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The delay in seconds: `initial`, times `factor` for each further consecutive failure, up to `maximum`.
+    """The delay in seconds: `initial`, doubled for each further consecutive failure, up to `maximum`.
 
     `jitter` is the random part of a delay, from 0 (none) to 1 (all of it); it spreads the retries of clients that fail
-    at the same time. `random` returns numbers in [0, 1).
+    at the same time.
     """
 
     initial: float = 1.0
     maximum: float = 60.0
-    factor: float = 2.0
     jitter: float = 0.0
-    random: Callable[[], float] = clock.jitter
 
     def __post_init__(self) -> None:
         if not 0 < self.initial <= self.maximum:
             raise ValueError(f"0 < initial <= maximum must hold, got {self.initial} and {self.maximum}")
-        if self.factor < 1 or not 0 <= self.jitter <= 1:
-            raise ValueError(f"factor >= 1 and 0 <= jitter <= 1 must hold, got {self.factor} and {self.jitter}")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"0 <= jitter <= 1 must hold, got {self.jitter}")
 
     def after(self, failures: int) -> float:
         """Return the delay after this many consecutive failures; 0 without a failure."""
         if failures < 1:
             return 0.0
-        delay = min(self.maximum, self.initial * self.factor ** min(failures - 1, _MAX_EXPONENT))
-        return delay * (1.0 - self.jitter * (1.0 - self.random())) if self.jitter else delay
+        delay = min(self.maximum, self.initial * 2.0 ** min(failures - 1, _MAX_EXPONENT))
+        return delay * (1.0 - self.jitter * (1.0 - clock.jitter())) if self.jitter else delay
 
 
 class ItemBackoff:

@@ -12,14 +12,16 @@ import asyncio
 import contextlib
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
+from zlib import crc32
 
 import structlog
 
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.backoff import Backoff
+from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound, TooManyRequests
 from pykai.kube.resources import EVENT
 from pykai.objects.units import rfc3339
@@ -95,13 +97,14 @@ class _TokenBucket:
 
 
 class EventRecorder:
-    """Records events as `component`; `run` writes them. `clock` returns seconds since the epoch."""
+    """Records events as `component`; `run` writes them."""
 
-    def __init__(self, api: Api, component: str, clock: Callable[[], float]) -> None:
+    def __init__(self, api: Api, component: str) -> None:
         self.dropped = 0
         self._api = api
         self._component = component
-        self._clock = clock
+        self._suffix = f"{crc32(component.encode()) & 0xFFFF:04x}"
+        """Keeps the names of events apart that two components record in the same microsecond."""
         self._series: OrderedDict[EventRecord, _Series] = OrderedDict()
         self._buckets: OrderedDict[Regarding, _TokenBucket] = OrderedDict()
         self._queue: list[tuple[float, int, EventRecord]] = []
@@ -118,7 +121,7 @@ class EventRecorder:
     ) -> None:
         """Record an event without waiting; the message becomes one line, as `kubectl get events` shows only one."""
         line = " ".join(part.strip() for part in message.splitlines() if part.strip())
-        now, text = self._clock(), line.encode()[:MESSAGE_BYTES].decode(errors="ignore")
+        now, text = wall(), line.encode()[:MESSAGE_BYTES].decode(errors="ignore")
         what = EventRecord(regarding, type, reason, text, tuple(sorted((annotations or {}).items())))
         series = _get_or_add(self._series, what, _Series(now, now))
         series.count += 1
@@ -141,7 +144,7 @@ class EventRecorder:
         """Write events as they become due, until cancelled."""
         while True:
             due: list[EventRecord] = []
-            now = self._clock()
+            now = wall()
             while self._queue and self._queue[0][0] <= now and len(due) < WRITERS:
                 due.append(heapq.heappop(self._queue)[2])
             if due:
@@ -156,7 +159,7 @@ class EventRecorder:
 
     def _next_wait(self) -> float | None:
         """Return the seconds until an event is due or expires; None without events."""
-        now, waits = self._clock(), []
+        now, waits = wall(), []
         if self._queue:
             waits.append(self._queue[0][0] - now)
         if self._series:
@@ -166,7 +169,7 @@ class EventRecorder:
 
     def _expire(self) -> None:
         """Drop expired events and token buckets (ordered oldest first), so that a burst does not hold memory."""
-        since = self._clock() - REMEMBERED_SECONDS
+        since = wall() - REMEMBERED_SECONDS
         while self._series:
             what, series = next(iter(self._series.items()))
             if series.last > since or series.waiting:
@@ -178,19 +181,13 @@ class EventRecorder:
                 break
             del self._buckets[regarding]
 
-    async def flush(self) -> None:
-        """Write all pending events now, including repetitions that are not due yet."""
-        waiting, self._queue = sorted(self._queue), []
-        for _, _, what in waiting:
-            await self._write(what)
-
     async def _write(self, what: EventRecord) -> None:
         """Update the Event of this series, or create it if there is none yet or it has expired."""
         series = self._series.get(what)
         if series is None:
             return
         series.waiting = False
-        series.due = self._clock() + REPEAT_SECONDS
+        series.due = wall() + REPEAT_SECONDS
         namespace = what.regarding.namespace or "default"
         try:
             if series.name:
@@ -204,7 +201,7 @@ class EventRecorder:
             self._failed(what, series, error)
             return
         self._number += 1
-        fresh = f"{what.regarding.name[:230]}.{int(self._clock() * 1e6) + self._number:x}"
+        fresh = f"{what.regarding.name[:230]}.{int(wall() * 1e6) + self._number:x}{self._suffix}"
         series.tried_name = name = series.tried_name or fresh
         try:
             with contextlib.suppress(AlreadyExists):  # created by an earlier attempt whose response was lost
@@ -219,7 +216,7 @@ class EventRecorder:
         transient = error.status == TooManyRequests.status or error.status >= ApiError.status
         if transient and series.tries < TRIES and len(self._queue) < WAITING_LIMIT:
             if not series.waiting:  # a new occurrence may have queued it in the meantime
-                self._enqueue(what, series, self._clock() + BACKOFF.after(series.tries))
+                self._enqueue(what, series, wall() + BACKOFF.after(series.tries))
             return
         series.tries, series.tried_name = 0, ""
         self.dropped += 1

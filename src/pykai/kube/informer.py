@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -28,6 +28,7 @@ from msgspec import Raw
 from pykai.kube import resources as known
 from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, Api, EventType, Paging, Resource, Selection, WatchEvent
 from pykai.kube.backoff import Backoff
+from pykai.kube.clock import jitter
 from pykai.kube.codec import identity_of, version_number
 from pykai.kube.errors import ApiError, Gone, NotFound, Timeout, Unauthorized, Unavailable
 from pykai.kube.informer_store import InformerStore, Key, StoredObject, WatchChange
@@ -35,22 +36,18 @@ from pykai.kube.informer_store import InformerStore, Key, StoredObject, WatchCha
 T = TypeVar("T")
 Handler = Callable[[WatchChange[T]], None]
 
+BACKOFF = Backoff(0.2, 30.0, jitter=0.5)
+ABSENT_SECONDS = 300.0
+"""How long, at least, an optional kind that is not installed is not asked for."""
+SHORT_SECONDS = 1.0
+"""A watch that ended earlier is opened again after a backoff."""
+REJECTIONS = 3
+"""Rejections of the credentials after which an informer gives up."""
+PAGE_SIZE = 1000
 _VERSION_TOO_LARGE = "ResourceVersionTooLarge"
 _NAMES_ONLY = Selection(metadata_only=True)
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class InformerOptions:
-    """Retry intervals in seconds, the page size of lists, and the rejections of the credentials after which `run`
-    raises."""
-
-    backoff: Backoff = Backoff(0.2, 30.0, jitter=0.5)
-    absent_seconds: float = 300.0
-    short_seconds: float = 1.0
-    refusals: int = 3
-    page: int = 1000
 
 
 class InformerState(Enum):
@@ -74,7 +71,6 @@ class SharedInformer(Generic[T]):
         self.optional = optional
         self.state = InformerState.STARTING
         self.problem = ""
-        self.options = InformerOptions()
         self._api = api
         self._store: InformerStore[T] = InformerStore(resource, into)
         self._handlers: list[Handler[T]] = []
@@ -144,7 +140,7 @@ class SharedInformer(Generic[T]):
                 failure = error
             open_seconds = None if self._opened_at is None else asyncio.get_running_loop().time() - self._opened_at
             self._opened_at = None
-            short = open_seconds is None or open_seconds < self.options.short_seconds
+            short = open_seconds is None or open_seconds < SHORT_SECONDS
             if not short:
                 self._failures = 0
             interrupted = open_seconds is not None and isinstance(failure, Timeout | Unavailable)
@@ -155,7 +151,7 @@ class SharedInformer(Generic[T]):
 
     async def _list(self) -> None:
         try:
-            version, listed = await self._list_pages(Paging(self.options.page))
+            version, listed = await self._list_pages(Paging(PAGE_SIZE))
         except Gone:  # the continue token expired before the last page
             version, listed = await self._list_pages(ALL_AT_ONCE)
         if not version:
@@ -211,7 +207,7 @@ class SharedInformer(Generic[T]):
             return
         if isinstance(error, Unauthorized):
             self._rejections += 1
-            if self._rejections >= self.options.refusals:
+            if self._rejections >= REJECTIONS:
                 raise error
         if isinstance(error, Gone) or _is_version_too_large(error):
             self._version = ""
@@ -227,14 +223,14 @@ class SharedInformer(Generic[T]):
         self.state = InformerState.ABSENT
         if self.optional:
             self._synced.set()
-            await self._wait(self.options.absent_seconds * (1 + self.options.backoff.random()))
+            await self._wait(ABSENT_SECONDS * (1 + jitter()))
         else:
             await self._wait(self._backoff())
 
     def _backoff(self) -> float:
         """Count a failure and return the seconds to wait before the next attempt."""
         self._failures += 1
-        return self.options.backoff.after(self._failures)
+        return BACKOFF.after(self._failures)
 
     async def _wait(self, seconds: float) -> None:
         try:
@@ -254,9 +250,8 @@ def _is_version_too_large(error: ApiError) -> bool:
 class InformerFactory:
     """The shared informers of one process for one API server; they start together and are ready together."""
 
-    def __init__(self, api: Api, options: InformerOptions | None = None) -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
-        self._options = options or InformerOptions()
         self._watches: dict[tuple[Resource, Selection], SharedInformer[Any]] = {}
         self._crds: SharedInformer[Raw] | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -296,18 +291,12 @@ class InformerFactory:
         for watch in list(self._watches.values()):
             await watch.synced()
 
-    @property
-    def ready(self) -> bool:
-        """Whether every informer is live."""
-        return all(watch.alive for watch in self._watches.values())
-
     def problems(self) -> list[str]:
         """Return why the process is not ready, one line per kind."""
         lost = [watch for watch in self._watches.values() if not watch.alive]
         return [watch.problem or f"{watch.resource.qualified}: not listed yet" for watch in lost]
 
     def _started(self, watch: SharedInformer[T]) -> SharedInformer[T]:
-        watch.options = self._options
         if self._group is not None:
             self._group.create_task(watch.run())
         return watch

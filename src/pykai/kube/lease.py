@@ -2,7 +2,7 @@
 
 The holder renews the lease; other candidates acquire it when they have seen no renewal for its whole duration, by
 their own monotonic clock, so that clock skew does not matter. A holder that cannot renew stops leading before the
-lease expires for the others: `renew_seconds` is shorter than `lease_seconds` and counts from when the last renewal was
+lease expires for the others: RENEW_SECONDS is shorter than LEASE_SECONDS and counts from when the last renewal was
 sent, because its response may arrive long after the others saw it.
 
 A candidate creates a missing lease, unless the lease had owner references: then its owner was deleted, and a new lease
@@ -13,15 +13,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
 
 from pykai.kube.api import Api, Object, Ref
+from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.objects.names import object_name
+
+LEASE_SECONDS = 15
+RENEW_SECONDS = 10.0
+RETRY_SECONDS = 2.0
+"""Lease duration, renew deadline and retry period: those of kube-scheduler."""
 
 log = structlog.get_logger()
 
@@ -35,30 +40,13 @@ class LeadershipLost(RuntimeError):  # noqa: N818
     """The leader could not renew its lease in time and must stop at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
-    """The intervals of leader election in seconds: lease duration, renew deadline and retry period."""
-
-    lease_seconds: int = 15
-    renew_seconds: float = 10.0
-    retry_seconds: float = 2.0
-
-    def __post_init__(self) -> None:
-        if not self.lease_seconds > self.renew_seconds > self.retry_seconds > 0:
-            raise ValueError("leader election: lease_seconds > renew_seconds > retry_seconds > 0 must hold")
-
-
 class Election:
-    """One candidate for `lease`. `wall` returns the seconds since the epoch of renewTime, which no candidate reads."""
+    """One candidate for `lease`, known to the others as `identity`."""
 
-    def __init__(
-        self, api: Api, lease: Ref, identity: str, wall: Callable[[], float], term: Term | None = None
-    ) -> None:
+    def __init__(self, api: Api, lease: Ref, identity: str) -> None:
         self._api = api
         self._lease = lease
         self._identity = identity
-        self._wall = wall
-        self._term = term or Term()
         self._observed: Object = {}
         self._observed_at = 0.0
         self._renewed_at = 0.0
@@ -89,16 +77,15 @@ class Election:
 
     async def acquire(self) -> None:
         """Return once this replica holds the lease."""
-        retry = self._term.retry_seconds
         while not (await self._acquire_or_renew() and self._until_deadline() > 0.0):
-            await asyncio.sleep(min(self._until_expiry() or retry, retry))
+            await asyncio.sleep(min(self._until_expiry() or RETRY_SECONDS, RETRY_SECONDS))
         self.leading = True
         log.info("leading", lease=self._lease.name, identity=self._identity)
 
     async def hold(self) -> None:
-        """Renew the lease; raise LeadershipLost when that fails for `renew_seconds` or another replica holds it."""
+        """Renew the lease; raise LeadershipLost when that fails for RENEW_SECONDS or another replica holds it."""
         while True:
-            await asyncio.sleep(min(self._term.retry_seconds, max(self._until_deadline(), 0.0)))
+            await asyncio.sleep(min(RETRY_SECONDS, max(self._until_deadline(), 0.0)))
             try:
                 async with asyncio.timeout(max(self._until_deadline(), 0.0)):
                     await self._acquire_or_renew()
@@ -110,7 +97,7 @@ class Election:
 
     def _until_deadline(self) -> float:
         """Return the seconds until the renew deadline of this replica; 0 or less: it may not lead."""
-        return self._renewed_at + self._term.renew_seconds - asyncio.get_running_loop().time()
+        return self._renewed_at + RENEW_SECONDS - asyncio.get_running_loop().time()
 
     async def _acquire_or_renew(self) -> bool:
         """Acquire or renew the lease; False if another replica holds it or the write fails."""
@@ -158,11 +145,11 @@ class Election:
         if self._is_holder() or not spec.get("holderIdentity"):
             return 0.0
         age = asyncio.get_running_loop().time() - self._observed_at
-        return max(float(spec.get("leaseDurationSeconds") or self._term.lease_seconds) - age, 0.0)
+        return max(float(spec.get("leaseDurationSeconds") or LEASE_SECONDS) - age, 0.0)
 
     async def _write(self) -> Object:
-        now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {**self._spec(), "leaseDurationSeconds": self._term.lease_seconds, "renewTime": now}
+        now = datetime.fromtimestamp(wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {**self._spec(), "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
         if not self._is_holder():
             turns = int(spec.get("leaseTransitions") or 0) + (1 if self._spec() else 0)
             spec |= {"holderIdentity": self._identity, "acquireTime": now, "leaseTransitions": turns}

@@ -9,7 +9,7 @@ Invariants
   afterwards; added while it is queued, it is reconciled once, at the earliest of the requested times.
 * An exception is a failure of its key: the next reconcile waits for the backoff, and further `add` calls do not shorten
   it (`forget` does). A reconcile that returns resets the failure count.
-* Nothing polls: without keys the loop is idle. Time comes from `Pace.timers`, randomness from `Pace.jitter`.
+* Nothing polls: without keys the loop is idle. Time and jitter are those of the running event loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from pykai.kube import clock
 from pykai.kube.api import Object
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, Conflict
@@ -34,26 +33,6 @@ log = structlog.get_logger()
 
 class RetryLater(Exception):  # noqa: N818 - an instruction, not an error
     """A prerequisite does not exist yet: the key is requeued with backoff and logged without a traceback."""
-
-
-class Timer(Protocol):
-    """A scheduled call."""
-
-    def cancel(self) -> None:
-        """Cancel the call."""
-        ...
-
-
-class Timers(Protocol):
-    """A clock with timers, such as an asyncio event loop. Times are monotonic seconds."""
-
-    def time(self) -> float:
-        """Return the current time."""
-        ...
-
-    def call_at(self, when: float, callback: Callable[[], object], /) -> Timer:
-        """Call `callback` at `when`."""
-        ...
 
 
 class Meter(Protocol):
@@ -89,16 +68,11 @@ def unmetered(loop: str) -> Meter:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The number of workers, and the first and longest backoff of a failed key, in seconds.
-
-    `timers` None means the running event loop; `jitter` gives numbers in [0, 1).
-    """
+    """The number of workers, and the first and longest backoff of a failed key, in seconds."""
 
     workers: int = 10
     first_seconds: float = 0.2
     longest_seconds: float = 60.0
-    timers: Timers | None = None
-    jitter: Callable[[], float] = clock.jitter
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -108,7 +82,11 @@ class Pace:
 
     def backoff(self, failures: int) -> float:
         """Return the delay after this many consecutive failures; half of it is random."""
-        return Backoff(self.first_seconds, self.longest_seconds, jitter=0.5, random=self.jitter).after(failures)
+        return Backoff(self.first_seconds, self.longest_seconds, jitter=0.5).after(failures)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class ReconcileLoop(Generic[K]):
@@ -120,7 +98,7 @@ class ReconcileLoop(Generic[K]):
         self._meter = meter
         self._reconcile: Reconcile[K] | None = None
         self._ready: dict[K, float] = {}
-        self._waiting: dict[K, tuple[float, Timer]] = {}
+        self._waiting: dict[K, tuple[float, asyncio.TimerHandle]] = {}
         self._running: dict[K, asyncio.Task[None]] = {}
         self._dirty: dict[K, float] = {}  # added while in progress: key -> when to reconcile it again
         self._failures: dict[K, int] = {}
@@ -130,11 +108,11 @@ class ReconcileLoop(Generic[K]):
     # ------------------------------------------------------------------------------------------------ the queue
     def add(self, key: K) -> None:
         """Reconcile the key as soon as a worker is free; a failed key keeps its backoff."""
-        self._schedule(key, self._timers.time())
+        self._schedule(key, _now())
 
     def add_after(self, key: K, seconds: float) -> None:
         """Reconcile the key after this delay, or earlier if it is already scheduled earlier."""
-        self._schedule(key, self._timers.time() + seconds)
+        self._schedule(key, _now() + seconds)
 
     def forget(self, key: K) -> None:
         """Reset the key's failures: the next `add` reconciles it at once."""
@@ -171,10 +149,6 @@ class ReconcileLoop(Generic[K]):
         await self._quiet.wait()
 
     # ---------------------------------------------------------------------------------------------- scheduling
-    @property
-    def _timers(self) -> Timers:
-        return self._pace.timers or asyncio.get_running_loop()
-
     def _schedule(self, key: K, when: float) -> None:
         if key in self._ready:
             return
@@ -188,8 +162,8 @@ class ReconcileLoop(Generic[K]):
 
     def _wait(self, key: K, when: float) -> None:
         self._unschedule(key)
-        if when > self._timers.time():
-            self._waiting[key] = when, self._timers.call_at(when, lambda: self._make_ready(key))
+        if when > _now():
+            self._waiting[key] = when, asyncio.get_running_loop().call_at(when, self._make_ready, key)
         else:
             self._make_ready(key)
 
@@ -200,7 +174,7 @@ class ReconcileLoop(Generic[K]):
 
     def _make_ready(self, key: K) -> None:
         self._waiting.pop(key, None)
-        self._ready[key] = self._timers.time()
+        self._ready[key] = _now()
         self._quiet.clear()
         self._start_workers()
 
@@ -208,13 +182,13 @@ class ReconcileLoop(Generic[K]):
     def _start_workers(self) -> None:
         while self._reconcile and self._ready and len(self._running) < self._pace.workers:
             key = next(iter(self._ready))
-            waited = self._timers.time() - self._ready.pop(key)
+            waited = _now() - self._ready.pop(key)
             self._meter.started(waited)
             self._running[key] = asyncio.create_task(self._work(key, self._reconcile), name=f"{self.name} {key}")
         self._report()
 
     async def _work(self, key: K, reconcile: Reconcile[K]) -> None:
-        began = self._timers.time()
+        began = _now()
         try:
             after = await reconcile(key)
         except Exception as error:  # noqa: BLE001 - logged, counted and retried
@@ -231,7 +205,7 @@ class ReconcileLoop(Generic[K]):
 
     def _done(self, key: K, began: float, result: str) -> None:
         del self._running[key]
-        self._meter.finished(self._timers.time() - began, result)
+        self._meter.finished(_now() - began, result)
 
     def _failed(self, key: K, error: Exception) -> None:
         self._dirty.pop(key, None)
@@ -245,7 +219,7 @@ class ReconcileLoop(Generic[K]):
             log.warning("reconcile failed", **fields)
         else:
             log.error("reconcile failed", **fields, exc_info=error)
-        self._wait(key, self._timers.time() + wait)
+        self._wait(key, _now() + wait)
 
     def _report(self) -> None:
         self._meter.depth(len(self._ready), len(self._running))

@@ -252,7 +252,7 @@ _BOUND_PODS = Selection(fields="spec.nodeName!=")
 
 
 class HollowKubelets:
-    """The hollow kubelets of these nodes; `ready` is set once pods can be bound to them."""
+    """The hollow kubelets of these nodes, with their `ledgers` and `pods`; `ready` is set once pods can be bound."""
 
     def __init__(
         self,
@@ -264,71 +264,55 @@ class HollowKubelets:
         self.ready = asyncio.Event()
         self._api = api
         self._initial_shapes = tuple(shapes)
-        self._ledgers: dict[str, NodeLedger] = {}
-        self._lives = PodLifecycles(api, self._ledgers, settings or KubeletSettings(), runtime)
-        self._pods = SharedInformer(api, POD, Object, _BOUND_PODS)
-        self._nodes = SharedInformer(api, NODE, Object)
+        self.ledgers: dict[str, NodeLedger] = {}
+        self.pods = PodLifecycles(api, self.ledgers, settings or KubeletSettings(), runtime)
+        self._pod_informer = SharedInformer(api, POD, Object, _BOUND_PODS)
+        self._node_informer = SharedInformer(api, NODE, Object)
         self._registration = Registration(api, kubelet_port=0)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Run the kubelets until cancelled; permanent errors are raised."""
-        async with serving(self._lives.log_of) as port:
+        async with serving(self.pods.log_of) as port:
             self._registration = Registration(self._api, port)
             try:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._pods.run())
-                    group.create_task(self._nodes.run())
+                    group.create_task(self._pod_informer.run())
+                    group.create_task(self._node_informer.run())
                     await self.add(self._initial_shapes)
                     await self._follow_objects()
                     self.ready.set()
-                    await self._registration.keep_renewing(self._ledgers)
+                    await self._registration.keep_renewing(self.ledgers)
             finally:
-                await self._lives.close()
-
-    def log_of(self, namespace: str, pod: str, container: str = "", previous: bool = False) -> PodLog | None:
-        """The log of a container, by default the first, or of its previous run; None if there is none."""
-        return self._lives.log_of(namespace, pod, container, previous=previous)
-
-    def nodes(self) -> list[str]:
-        """The names of the hollow nodes."""
-        return list(self._ledgers)
+                await self.pods.close()
 
     async def add(self, shapes: Iterable[NodeShape]) -> None:
         """Add nodes; existing nodes of these names are adopted."""
         new = list(shapes)
         for shape in new:
-            self._ledgers[shape.name] = NodeLedger(shape_devices(shape), allocatable(shape))
+            self.ledgers[shape.name] = NodeLedger(shape_devices(shape), allocatable(shape))
         await self._registration.register(new)
-
-    async def remove(self, node: str) -> None:
-        """Remove a node and delete its Node object; its pods are left to the pod garbage collector."""
-        self._ledgers.pop(node, None)
-        try:
-            await self._api.delete(NODE.ref(node))
-        except NotFound:
-            return
 
     async def _follow_objects(self) -> None:
         """Follow nodes and pods; running pods are processed first, so that they keep their devices."""
-        await self._nodes.synced()
-        self._nodes.subscribe(self._node_changed)
-        await self._pods.synced()
-        for pod in sorted((pod for _, pod in self._pods.items()), key=_device_rank):
-            self._lives.seen(pod)
-        self._pods.subscribe(self._pod_changed)
+        await self._node_informer.synced()
+        self._node_informer.subscribe(self._node_changed)
+        await self._pod_informer.synced()
+        for pod in sorted((pod for _, pod in self._pod_informer.items()), key=_device_rank):
+            self.pods.seen(pod)
+        self._pod_informer.subscribe(self._pod_changed)
 
     def _pod_changed(self, change: WatchChange[Object]) -> None:
         if change.type is EventType.DELETED:
-            self._lives.gone(change.object)
+            self.pods.gone(change.object)
         else:
-            self._lives.seen(change.object)
+            self.pods.seen(change.object)
 
     def _node_changed(self, change: WatchChange[Object]) -> None:
-        ledger, shape = self._ledgers.get(change.key[1]), shape_of(change.object)
+        ledger, shape = self.ledgers.get(change.key[1]), shape_of(change.object)
         if change.type is EventType.DELETED:
             if shape is not None:
-                self._ledgers.pop(shape.name, None)
+                self.ledgers.pop(shape.name, None)
         elif ledger is not None:
             ledger.resize(change.object["status"].get("allocatable") or {})
             if not is_ready(change.object):
@@ -341,7 +325,7 @@ class HollowKubelets:
         try:
             await self.add([shape])
         except ApiError:
-            self._ledgers.pop(shape.name, None)
+            self.ledgers.pop(shape.name, None)
 
     def _start_task(self, work: Coroutine[None, None, None]) -> None:
         """Run a task beside the informers."""

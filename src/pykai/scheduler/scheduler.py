@@ -114,7 +114,7 @@ class Scheduler:
             expected=colocated.expected,
         )
         self._queue = WriteQueue(loop, steady, options.spacing)
-        self._recorder = EventRecorder(api, params.scheduler_name, wall)
+        self._recorder = EventRecorder(api, params.scheduler_name)
 
         def request_cycle(instant: float) -> None:
             trigger.request_by(steady() + instant - wall())

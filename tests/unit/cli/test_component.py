@@ -26,14 +26,12 @@ from pykai.cli.component import (
 )
 from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
-from pykai.kube.lease import Election, Term
+from pykai.kube.lease import Election
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import LEASE, POD
 from pykai.objects.kinds import Pod
 from pykai.observe.metrics import WorkMetrics
 from tests.timeouts import TIMEOUT_SECONDS
-
-TERM = Term(lease_seconds=40, renew_seconds=30.0, retry_seconds=0.02)
 
 
 class Work:
@@ -163,7 +161,7 @@ async def test_only_the_leader_works() -> None:
     api = MemoryApi(time.time)
     process = Process("test", metrics_address="0", health_address="0")
     one, two = Work(), Work()
-    elections = [Election(api, LEASE.ref("l", "default"), name, time.time, TERM) for name in ("one", "two")]
+    elections = [Election(api, LEASE.ref("l", "default"), name) for name in ("one", "two")]
     async with living(process, one, elections[0]) as first:
         await until(lambda: one.running)
         async with living(process, two, elections[1]):

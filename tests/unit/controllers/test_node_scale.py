@@ -22,7 +22,6 @@ from pykai.kube.errors import Timeout, Unavailable
 from pykai.kube.resources import NAMESPACE, POD
 from pykai.objects import names
 from tests.unit.controllers.live import DiaryApi, eventually, make_pod, running
-from tests.virtual_loop import in_virtual_time
 
 SETTINGS = ScalingSettings(ScalingPodTemplate("registry.example/scaling-pod:1"))
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -162,13 +161,6 @@ def test_a_long_name_finds_its_origin_again() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- controller
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 async def api(monkeypatch: pytest.MonkeyPatch) -> DiaryApi:
     monkeypatch.setattr("pykai.controllers.node_scale.GATHER_SECONDS", 0.01)
@@ -186,10 +178,9 @@ async def scaling_pods(api: DiaryApi) -> list[Object]:
     return list((await api.list(POD, Object, Selection(namespace=names.SCALING_NAMESPACE))).items)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_waiting_shares_get_scaling_pods_that_go_when_their_pods_are_placed(api: DiaryApi) -> None:
-    clock = Clock()
-    settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")), clock=clock)
+    settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")))
     async with running(api, run, settings):
         for name in ("a", "b", "c"):
             await wait_for_share(api, name)
@@ -209,14 +200,14 @@ async def test_waiting_shares_get_scaling_pods_that_go_when_their_pods_are_place
         await wait_for_share(api, "d")
         await asyncio.sleep(0.1)
         assert await none(), "within the cool-down nothing is created"
-        clock.now += 61
+        await asyncio.sleep(61)
         await wait_for_share(api, "e")
         await eventually(lambda: scaling_pods(api))
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_deletion_whose_answer_is_lost_starts_the_cool_down(api: DiaryApi) -> None:
-    settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")), clock=Clock())
+    settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")))
     async with running(api, run, settings):
         await wait_for_share(api, "a")
         await eventually(lambda: scaling_pods(api))
@@ -234,7 +225,7 @@ async def test_a_deletion_whose_answer_is_lost_starts_the_cool_down(api: DiaryAp
         assert not await scaling_pods(api)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_scaling_pod_whose_mark_was_not_written_gets_it(api: DiaryApi) -> None:
     settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")))
     async with running(api, run, settings):
@@ -249,7 +240,7 @@ async def test_a_scaling_pod_whose_mark_was_not_written_gets_it(api: DiaryApi) -
         await eventually(marked)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_scaling_pod_that_is_there_is_not_made_again(api: DiaryApi) -> None:
     settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")))
     async with running(api, run, settings):

@@ -15,7 +15,6 @@ from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_
 from pykai.objects import kinds, names
 from pykai.objects.custom_resources import SubGroup
 from tests.unit.controllers.live import DiaryApi, eventually, make_pod, running
-from tests.virtual_loop import in_virtual_time
 
 QUICK = PodGroupStatusSettings(gather_seconds=0.02)
 
@@ -50,7 +49,7 @@ async def becomes(api: DiaryApi, expected: Object) -> None:
         assert await resources(api) == expected
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_pod_that_starts_quickly_costs_one_write(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         await make_group(api, priorityClassName="build")
@@ -62,7 +61,7 @@ async def test_a_pod_that_starts_quickly_costs_one_write(api: DiaryApi) -> None:
         assert api.count("patch", "PodGroup/status") == 1
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_of_a_semi_preemptible_group_the_core_cannot_be_evicted(api: DiaryApi) -> None:
     async def core(*pods: str) -> None:
         body = {"status": {"schedulingState": {"corePods": list(pods)}}}
@@ -81,7 +80,7 @@ async def test_of_a_semi_preemptible_group_the_core_cannot_be_evicted(api: Diary
         await becomes(api, {**everything, "allocatedNonPreemptible": {"cpu": "4"}})
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_sums_follow_pods_as_they_come_change_and_go(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         await make_group(api, priorityClassName="train")
@@ -97,7 +96,7 @@ async def test_sums_follow_pods_as_they_come_change_and_go(api: DiaryApi) -> Non
         await becomes(api, {})
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_pods_of_others_do_not_count(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         await make_group(api)
@@ -106,7 +105,7 @@ async def test_pods_of_others_do_not_count(api: DiaryApi) -> None:
         await becomes(api, {"requested": {"cpu": "3"}})
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_nothing_changes_means_nothing_is_written(api: DiaryApi) -> None:
     await make_group(api)
     await make_member(api, "p")
@@ -119,7 +118,7 @@ async def test_nothing_changes_means_nothing_is_written(api: DiaryApi) -> None:
         assert api.count("patch", "PodGroup/status") == 0
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_class_that_comes_later_decides_what_may_be_preempted(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         await make_group(api, priorityClassName="late")
@@ -133,7 +132,7 @@ async def test_a_class_that_comes_later_decides_what_may_be_preempted(api: Diary
         await becomes(api, {"requested": one, "allocated": one})
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_class_that_ceases_to_be_the_default_decides_no_more(api: DiaryApi) -> None:
     await api.create(PRIORITY_CLASS, {"metadata": {"name": "usual"}, "value": 200, "globalDefault": True})
     one = {"cpu": "1"}
@@ -146,7 +145,7 @@ async def test_a_class_that_ceases_to_be_the_default_decides_no_more(api: DiaryA
         await becomes(api, {"requested": one, "allocated": one})
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_shares_of_memory_are_told_by_the_node(api: DiaryApi) -> None:
     await api.create(NODE, {"metadata": {"name": "n", "labels": {names.GPU_MEMORY_LABEL: "8000"}}})
     async with running(api, run, QUICK):
@@ -157,7 +156,7 @@ async def test_shares_of_memory_are_told_by_the_node(api: DiaryApi) -> None:
         await becomes(api, {"requested": {names.GPU_MEMORY_RESOURCE: "2k"}, "allocated": {names.NVIDIA_GPU: "250m"}})
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_claim_that_is_missing_is_waited_for(api: DiaryApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykai.controllers.pod_group_status.FIRST_SECONDS", 0.05)
     async with running(api, run, QUICK):
@@ -172,7 +171,7 @@ async def test_a_claim_that_is_missing_is_waited_for(api: DiaryApi, monkeypatch:
         await becomes(api, {"requested": {"gpu.nvidia.com": "2"}})
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_failed_write_is_tried_again(api: DiaryApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykai.controllers.pod_group_status.FIRST_SECONDS", 0.01)
     api.refusals["patch", "PodGroup/status"] = [Unavailable("restarting")]
@@ -183,7 +182,7 @@ async def test_a_failed_write_is_tried_again(api: DiaryApi, monkeypatch: pytest.
         assert api.count("patch", "PodGroup/status") == 2
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_status_written_while_the_watch_lags_is_completed(api: DiaryApi) -> None:
     """The watch still shows that a pod runs which did not run in between: what seems unchanged is not written."""
     async with running(api, run, QUICK):
@@ -241,7 +240,7 @@ def test_the_minimum_of_a_group_with_sub_groups(parts: list[SubGroup], groups: i
     assert min_pods(kinds.PodGroupSpec(sub_groups=parts, min_sub_group=groups)) == minimum
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_the_phase_is_shown(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         await make_group(api)

@@ -12,7 +12,6 @@ from pykai.kube.api import Object, Patch
 from pykai.kube.resources import POD_GROUP, QUEUE
 from pykai.objects import kinds
 from tests.unit.controllers.live import DiaryApi, eventually, make_queue, running
-from tests.virtual_loop import in_virtual_time
 
 QUICK = QueueStatusSettings(gather_seconds=0.02)
 
@@ -47,7 +46,7 @@ async def becomes(api: DiaryApi, queue: str, expected: Object) -> None:
         assert await status() == expected
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_sums_and_children_climb_the_tree(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         await make_queue(api, "root")
@@ -60,7 +59,7 @@ async def test_sums_and_children_climb_the_tree(api: DiaryApi) -> None:
         )
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_many_changes_at_once_are_one_write_per_queue(api: DiaryApi) -> None:
     await make_queue(api, "team")
     async with running(api, run, QueueStatusSettings(gather_seconds=0.1)):
@@ -71,7 +70,7 @@ async def test_many_changes_at_once_are_one_write_per_queue(api: DiaryApi) -> No
         assert api.count("patch", "Queue/status") == 1
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_group_that_moves_or_goes_is_taken_off(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         await make_queue(api, "one")
@@ -85,7 +84,7 @@ async def test_a_group_that_moves_or_goes_is_taken_off(api: DiaryApi) -> None:
         await becomes(api, "two", {})
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_queue_that_moves_or_goes_is_taken_off(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         for name in ("one", "two"):
@@ -99,7 +98,7 @@ async def test_a_queue_that_moves_or_goes_is_taken_off(api: DiaryApi) -> None:
         await becomes(api, "two", {})
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_sums_do_not_go_round_in_a_circle_of_parents(api: DiaryApi) -> None:
     for name, parent in (("a", "b"), ("b", "c"), ("c", "a")):
         await make_queue(api, name, parent=parent)
@@ -115,7 +114,7 @@ async def test_sums_do_not_go_round_in_a_circle_of_parents(api: DiaryApi) -> Non
         await becomes(api, "c", {"requested": {"cpu": "1"}, "childQueues": ["b"]})
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_conditions_of_others_survive_and_nothing_is_written_without_need(api: DiaryApi) -> None:
     await make_queue(api, "q")
     conditions = [{"type": "Paused", "status": "True"}]

@@ -12,12 +12,11 @@ from pykai.controllers.unstructured import merge_patch, to_unstructured, unstruc
 from pykai.kube.api import EventType
 from pykai.kube.informer_store import WatchChange
 from pykai.objects import kinds
-from tests.virtual_loop import in_virtual_time
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_values_are_forgotten_in_time_and_thrown_away() -> None:
-    recent: TTLCache[int, str] = TTLCache(10.0, asyncio.get_running_loop().time)
+    recent: TTLCache[int, str] = TTLCache(10.0)
     recent.put(1, "one")
     recent.put(2, "two", seconds=1.0)
     await asyncio.sleep(5)
@@ -30,9 +29,9 @@ async def test_values_are_forgotten_in_time_and_thrown_away() -> None:
     assert len(recent) < 200
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_burst_leaves_nothing_behind() -> None:
-    recent: TTLCache[int, str] = TTLCache(10.0, asyncio.get_running_loop().time)
+    recent: TTLCache[int, str] = TTLCache(10.0)
     for number in range(1000):
         recent.put(number, "x")
     recent.put(1000, "x", seconds=25.0)
@@ -57,7 +56,7 @@ def shown(version: str, uid: str = "u", kind: EventType = EventType.MODIFIED) ->
         (shown("9", uid="another", kind=EventType.DELETED), False),
     ],
 )
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_write_counts_until_the_watch_shows_it(change: WatchChange[Any], forgotten: bool) -> None:
     mutations = MutationCache()
     mutations.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})
@@ -66,7 +65,7 @@ async def test_a_write_counts_until_the_watch_shows_it(change: WatchChange[Any],
 
 
 @pytest.mark.parametrize(("version", "counts"), [("9", True), ("10", False), ("11", False)])
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_an_answer_that_comes_after_its_event_does_not_count(version: str, counts: bool) -> None:
     """Nor one about an object that was deleted and created again: versions grow over all objects."""
     mutations = MutationCache()
@@ -75,7 +74,7 @@ async def test_an_answer_that_comes_after_its_event_does_not_count(version: str,
     assert (mutations.get(("n", "g"), shown) is not None) is counts
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_write_that_is_never_shown_is_not_believed_for_ever() -> None:
     mutations = MutationCache()
     mutations.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})

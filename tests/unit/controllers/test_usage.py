@@ -22,9 +22,8 @@ from pykai.controllers.usage import (
     source_of,
     use_over_time,
 )
-from pykai.kube.workqueue import Pace
 from tests.timeouts import TIMEOUT_SECONDS
-from tests.unit.controllers.virtual_time import VirtualTime
+from tests.virtual_time import advance, set_jitter
 
 CONFIG = UsageConfig("prometheus")
 TUMBLING = Window(WindowType.TUMBLING, 100.0, start=1000.0)
@@ -150,50 +149,50 @@ class StubSource:
 
 
 @contextlib.asynccontextmanager
-async def listing(
-    source: StubSource, time: VirtualTime, **config: Any
-) -> AsyncIterator[tuple[UsageLister, asyncio.Event]]:
-    settings = replace(CONFIG, **config)
-    pace = Pace(1, 5.0, settings.fetch_interval, timers=time, jitter=lambda: 1.0)
-    lister, ready = UsageLister(source, settings, time.time, pace=pace), asyncio.Event()
+async def listing(source: StubSource, **config: Any) -> AsyncIterator[tuple[UsageLister, asyncio.Event]]:
+    set_jitter(1.0)
+    lister, ready = UsageLister(source, replace(CONFIG, **config)), asyncio.Event()
     task = asyncio.create_task(lister.run(ready))
-    await time.advance(0)
+    await advance(0)
     yield lister, ready
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
+@pytest.mark.virtual_time
 async def test_the_newest_answer_is_kept_and_fetched_again() -> None:
-    time, source = VirtualTime(), StubSource({"a": (0.1, 0.2, 0.3)})
-    async with listing(source, time) as (lister, ready):
+    source = StubSource({"a": (0.1, 0.2, 0.3)})
+    async with listing(source) as (lister, ready):
         assert ready.is_set()
         assert lister.current() == {"a": (0.1, 0.2, 0.3)}
         source.answer = {"a": (0.5, 0.5, 0.5)}
-        await time.advance(59)
+        await advance(59)
         assert lister.current()["a"][0] == 0.1
-        await time.advance(1)
+        await advance(1)
         assert lister.current()["a"][0] == 0.5
 
 
+@pytest.mark.virtual_time
 async def test_errors_keep_the_old_answer_until_it_is_stale_and_beyond() -> None:
-    time, source = VirtualTime(), StubSource({"a": (0.1, 0.2, 0.3)})
-    async with listing(source, time) as (lister, _):
+    source = StubSource({"a": (0.1, 0.2, 0.3)})
+    async with listing(source) as (lister, _):
         source.answer = UsageError("away")
-        await time.advance(250)
+        await advance(250)
         assert (lister.stale, lister.current()["a"][0]) == (False, 0.1)
-        await time.advance(100)
+        await advance(100)
         assert (lister.stale, lister.current()["a"][0]) == (True, 0.1)
         source.answer = {"a": (0.9, 0.9, 0.9)}
-        await time.advance(61)
+        await advance(61)
         assert (lister.stale, lister.current()["a"][0]) == (False, 0.9)
 
 
+@pytest.mark.virtual_time
 async def test_the_start_does_not_wait_for_ever() -> None:
-    time, source = VirtualTime(), StubSource(UsageError("away"))
-    async with listing(source, time, wait_timeout=0.02) as (lister, ready):
+    source = StubSource(UsageError("away"))
+    async with listing(source, wait_timeout=0.02) as (lister, ready):
         assert not ready.is_set()
         assert lister.current() == {}
         await asyncio.wait_for(ready.wait(), TIMEOUT_SECONDS)
         source.answer = {"a": (0.1, 0.1, 0.1)}
-        await time.advance(60)
+        await advance(60)
         assert lister.current() == {"a": (0.1, 0.1, 0.1)}

@@ -20,7 +20,6 @@ from pykai.kube.resources import CONFIG_MAP, EVENT, NAMESPACE, NODE, POD, POD_GR
 from pykai.plugins import registry
 from tests.unit.dashboard.boards import TEAMS, cluster, workload
 from tests.unit.scheduler.rig import RecordingApi
-from tests.virtual_loop import in_virtual_time
 
 KINDS = {"Node": NODE, "Queue": QUEUE, "PodGroup": POD_GROUP, "Pod": POD}
 
@@ -143,7 +142,7 @@ async def test_without_pods_there_is_nothing_to_show(monkeypatch: pytest.MonkeyP
         assert any("pods is forbidden" in problem for problem in board.problems)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_the_error_that_ends_an_informer_ends_the_board_as_it_is() -> None:
     class Expired(RecordingApi):
         """Rejects the credentials."""

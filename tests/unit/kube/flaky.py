@@ -1,4 +1,4 @@
-"""An API server in memory that fails on command, and a quick pace to live with it."""
+"""An API server in memory that fails on command."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, Object, Page, Paging, Resource, Selection, WatchEvent
-from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError
-from pykai.kube.informer import InformerOptions
 from pykai.kube.memory import MemoryApi
 from pykai.objects.crds import manifests
 from tests.timeouts import TIMEOUT_SECONDS
 
 T = TypeVar("T")
-QUICK = InformerOptions(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
 
 
 class FlakyApi(MemoryApi):

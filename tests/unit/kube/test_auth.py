@@ -60,12 +60,12 @@ def write(folder: Path, user: dict[str, Any], **cluster: Any) -> Path:
 
 def test_tokens_and_contexts(tmp_path: Path) -> None:
     access = from_kubeconfig(write(tmp_path, {"token": "secret"}))
-    assert (access.server, access.namespace) == ("https://10.0.0.1:6443", "team")
+    assert access.server == "https://10.0.0.1:6443"
     assert access.token.current(0.0) == "secret"
     assert access.tls is not None
     assert access.tls.verify_mode is ssl.CERT_REQUIRED
     bare = from_kubeconfig(tmp_path / "config", "bare")
-    assert (bare.token.current(0.0), bare.namespace) == ("", "default")
+    assert bare.token.current(0.0) == ""
 
 
 def test_certificates_from_data_and_from_files(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_inside_a_pod(tmp_path: Path) -> None:
     (folder / "ca.crt").write_bytes(CERTIFICATE)
     (folder / "namespace").write_text("kai-scheduler")
     access = from_service_account(environ)
-    assert (access.server, access.namespace) == ("https://[fd00::1]:6443", "kai-scheduler")
+    assert access.server == "https://[fd00::1]:6443"
     assert access.token.current(0.0) == "t1"
     with pytest.raises(CredentialsError, match="KUBERNETES_SERVICE_HOST"):
         from_service_account({})

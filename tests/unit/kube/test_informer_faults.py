@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 
 import pytest
 from msgspec import Raw
@@ -12,26 +11,24 @@ from msgspec import Raw
 from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, EventType, Object, Page, Paging, Resource, Selection, WatchEvent
 from pykai.kube.codec import bookmark
 from pykai.kube.errors import Gone, Timeout
-from pykai.kube.informer import InformerOptions, InformerState, SharedInformer
+from pykai.kube.informer import PAGE_SIZE, InformerState, SharedInformer
 from pykai.kube.resources import CONFIG_MAP
-from tests.virtual_loop import in_virtual_time
 
-from .flaky import QUICK, FlakyApi, T, config_map, running, until
+from .flaky import FlakyApi, T, config_map, running, until
+
+pytestmark = pytest.mark.virtual_time
 
 DEFAULT = Selection("default")
 
 
-def watch_of(api: FlakyApi, pace: InformerOptions = QUICK) -> SharedInformer[Object]:
-    shared = SharedInformer(api, CONFIG_MAP, Object, DEFAULT)
-    shared.options = pace
-    return shared
+def watch_of(api: FlakyApi) -> SharedInformer[Object]:
+    return SharedInformer(api, CONFIG_MAP, Object, DEFAULT)
 
 
-@in_virtual_time
 async def test_a_server_that_calls_its_own_list_too_old_is_not_asked_for_lists_all_the_time() -> None:
     api = FlakyApi()
     api.stream_failures = [Gone("too old")] * 1000
-    async with running(watch_of(api, InformerOptions()).run()):
+    async with running(watch_of(api).run()):
         await asyncio.sleep(60)
         assert api.lists < 15
         api.stream_failures = []
@@ -57,12 +54,12 @@ class ForgetfulApi(FlakyApi):
 
 async def test_pages_that_expire_are_made_up_for_by_one_whole_list() -> None:
     api = ForgetfulApi()
-    for index in range(5):
+    for index in range(2 * PAGE_SIZE):
         await api.create(CONFIG_MAP, config_map(f"a{index}"), "default")
-    watch = watch_of(api, replace(QUICK, page=2))
+    watch = watch_of(api)
     async with running(watch.run()):
         await until(lambda: watch.state is InformerState.LIVE)
-        assert (len(watch), api.lists) == (5, 2)
+        assert (len(watch), api.lists) == (2 * PAGE_SIZE, 2)
 
 
 class VersionlessApi(FlakyApi):

@@ -8,7 +8,6 @@ import pytest
 
 from pykai.kube.clock import steady
 from pykai.kube.transport import RateLimit, YieldingLimit
-from tests.virtual_loop import in_virtual_time
 
 
 async def times(qps: float, burst: int, count: int) -> list[float]:
@@ -19,18 +18,18 @@ async def times(qps: float, burst: int, count: int) -> list[float]:
     return taken
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_burst_and_then_the_rate() -> None:
     assert await times(2, 3, 6) == [0, 0, 0, 0.5, 1.0, 1.5]
     assert await times(10, 1, 3) == [0, 0.1, 0.2]
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_no_limit() -> None:
     assert await times(0, 1, 1000) == [0] * 1000
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_rest_refills_the_burst_and_no_more() -> None:
     limit = RateLimit(1, 2)
     for _ in range(4):
@@ -71,7 +70,7 @@ async def test_who_gives_way_goes_on_in_order_when_nothing_urgent_is_left() -> N
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_the_next_urgent_thing_is_waited_for() -> None:
     way, through, done = YieldingLimit(least=1, most=3, linger=0.05), [], asyncio.Event()
 

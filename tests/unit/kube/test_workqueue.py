@@ -10,8 +10,9 @@ import pytest
 
 from pykai.kube.errors import Conflict, TooManyRequests
 from pykai.kube.workqueue import Pace, ReconcileLoop
-from tests.timeouts import TIMEOUT_SECONDS
-from tests.unit.controllers.virtual_time import VirtualTime, settle
+from tests.virtual_time import advance, set_jitter, settle
+
+pytestmark = pytest.mark.virtual_time
 
 Run = Callable[[str], Awaitable[float | None]]
 
@@ -19,13 +20,12 @@ Run = Callable[[str], Awaitable[float | None]]
 class Recorded:
     """Runs as they happen; `answers` are given in turn, an exception is raised, after them None is returned."""
 
-    def __init__(self, time: VirtualTime, answers: list[float | Exception | None] | None = None) -> None:
+    def __init__(self, answers: list[float | Exception | None] | None = None) -> None:
         self.runs: list[tuple[float, str]] = []
-        self._time = time
         self._answers = answers or []
 
     async def __call__(self, key: str) -> float | None:
-        self.runs.append((round(self._time.time() - 1000, 3), key))
+        self.runs.append((round(asyncio.get_running_loop().time(), 3), key))
         await asyncio.sleep(0)
         answer = self._answers.pop(0) if self._answers else None
         if isinstance(answer, Exception):
@@ -33,13 +33,10 @@ class Recorded:
         return answer
 
 
-@pytest.fixture
-def time() -> VirtualTime:
-    return VirtualTime()
-
-
-def made(time: VirtualTime, workers: int = 10) -> ReconcileLoop[str]:
-    return ReconcileLoop("test", Pace(workers, 1.0, 8.0, timers=time, jitter=lambda: 1.0))
+def made(workers: int = 10) -> ReconcileLoop[str]:
+    """A loop whose backoffs are as long as they can be."""
+    set_jitter(1.0)
+    return ReconcileLoop("test", Pace(workers, 1.0, 8.0))
 
 
 @asynccontextmanager
@@ -51,16 +48,16 @@ async def running(loop: ReconcileLoop[str], reconcile: Run) -> AsyncIterator[Non
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_key_added_many_times_runs_once(time: VirtualTime) -> None:
-    loop, done = made(time), Recorded(time)
+async def test_a_key_added_many_times_runs_once() -> None:
+    loop, done = made(), Recorded()
     for key in ("a", "b", "a", "a"):
         loop.add(key)
     async with running(loop, done):
         assert done.runs == [(0, "a"), (0, "b")]
 
 
-async def test_a_key_added_while_it_runs_runs_once_more(time: VirtualTime) -> None:
-    loop, runs = made(time), []
+async def test_a_key_added_while_it_runs_runs_once_more() -> None:
+    loop, runs = made(), []
 
     async def reconcile(key: str) -> None:
         runs.append(key)
@@ -76,89 +73,89 @@ async def test_a_key_added_while_it_runs_runs_once_more(time: VirtualTime) -> No
         assert runs == ["a", "a"]
 
 
-async def test_the_earliest_booking_counts(time: VirtualTime) -> None:
-    loop, done = made(time), Recorded(time)
+async def test_the_earliest_booking_counts() -> None:
+    loop, done = made(), Recorded()
     async with running(loop, done):
         loop.add_after("a", 5)
         loop.add_after("a", 2)
         loop.add_after("a", 4)
-        await time.advance(10)
+        await advance(10)
         assert done.runs == [(2, "a")]
         loop.add_after("a", 5)
         loop.add("a")
-        await time.advance(10)
+        await advance(10)
         assert done.runs == [(2, "a"), (10, "a")]
 
 
-async def test_failures_wait_twice_as_long_each_time_up_to_a_limit(time: VirtualTime) -> None:
-    loop, done = made(time), Recorded(time, [ValueError("no")] * 6)
+async def test_failures_wait_twice_as_long_each_time_up_to_a_limit() -> None:
+    loop, done = made(), Recorded([ValueError("no")] * 6)
     async with running(loop, done):
         loop.add("a")
-        await time.advance(100)
+        await advance(100)
         assert [at for at, _ in done.runs] == [0, 1, 3, 7, 15, 23, 31]
         assert loop.failures("a") == 0
 
 
-async def test_news_do_not_shorten_the_wait_of_a_failing_key_but_forget_does(time: VirtualTime) -> None:
-    loop, done = made(time), Recorded(time, [ValueError("no"), ValueError("no")])
+async def test_news_do_not_shorten_the_wait_of_a_failing_key_but_forget_does() -> None:
+    loop, done = made(), Recorded([ValueError("no"), ValueError("no")])
     async with running(loop, done):
         loop.add("a")
-        await time.advance(1.5)
+        await advance(1.5)
         assert loop.failures("a") == 2
         loop.add("a")
-        await time.advance(0.5)
+        await advance(0.5)
         assert [at for at, _ in done.runs] == [0, 1]
         loop.forget("a")
         loop.add("a")
-        await time.advance(5)
+        await advance(5)
         assert [at for at, _ in done.runs] == [0, 1, 2]
 
 
-async def test_news_during_a_failing_run_do_not_shorten_its_wait(time: VirtualTime) -> None:
-    loop, runs = made(time), []
+async def test_news_during_a_failing_run_do_not_shorten_its_wait() -> None:
+    loop, runs = made(), []
 
     async def reconcile(key: str) -> None:
-        runs.append(time.time() - 1000)
+        runs.append(asyncio.get_running_loop().time())
         if len(runs) < 3:
             loop.add(key)
             raise Conflict("changed")
 
     loop.add("a")
     async with running(loop, reconcile):
-        await time.advance(10)
+        await advance(10)
     assert runs == [0, 1, 3]
 
 
-async def test_a_success_forgets_the_failures(time: VirtualTime) -> None:
+async def test_a_success_forgets_the_failures() -> None:
     no = ValueError("no")
-    loop, done = made(time), Recorded(time, [no, no, None, no, None])
+    loop, done = made(), Recorded([no, no, None, no, None])
     async with running(loop, done):
         loop.add("a")
-        await time.advance(3)
+        await advance(3)
         loop.add("a")
-        await time.advance(3)
+        await advance(3)
         assert [at for at, _ in done.runs] == [0, 1, 3, 3, 4]
 
 
-async def test_the_server_may_ask_for_a_longer_wait(time: VirtualTime) -> None:
+async def test_the_server_may_ask_for_a_longer_wait() -> None:
     busy = TooManyRequests("busy", details={"retryAfterSeconds": 5})
-    loop, done = made(time), Recorded(time, [busy])
+    loop, done = made(), Recorded([busy])
     async with running(loop, done):
         loop.add("a")
-        await time.advance(10)
+        await advance(10)
         assert [at for at, _ in done.runs] == [0, 5]
 
 
-async def test_a_run_may_ask_to_come_back(time: VirtualTime) -> None:
-    loop, done = made(time), Recorded(time, [3.0, 0.5, None])
+async def test_a_run_may_ask_to_come_back() -> None:
+    loop, done = made(), Recorded([3.0, 0.5, None])
     async with running(loop, done):
         loop.add("a")
-        await time.advance(10)
+        await advance(10)
         assert [at for at, _ in done.runs] == [0, 3, 3.5]
 
 
-async def test_no_more_runs_at_once_than_workers(time: VirtualTime) -> None:
-    loop, now, most = made(time, workers=3), 0, 0
+async def test_no_more_runs_at_once_than_workers() -> None:
+    loop, now, most = made(workers=3), 0, 0
 
     async def reconcile(key: str) -> None:
         nonlocal now, most
@@ -174,8 +171,8 @@ async def test_no_more_runs_at_once_than_workers(time: VirtualTime) -> None:
         assert (now, most) == (0, 3)
 
 
-async def test_cancelling_the_loop_cancels_its_runs(time: VirtualTime) -> None:
-    loop, cancelled = made(time), []
+async def test_cancelling_the_loop_cancels_its_runs() -> None:
+    loop, cancelled = made(), []
 
     async def reconcile(key: str) -> None:
         try:
@@ -191,18 +188,6 @@ async def test_cancelling_the_loop_cancels_its_runs(time: VirtualTime) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert cancelled == ["a"]
-
-
-async def test_time_is_the_event_loops_unless_told_otherwise() -> None:
-    loop: ReconcileLoop[str] = ReconcileLoop("test")
-    ran = asyncio.Event()
-
-    async def reconcile(key: str) -> None:
-        ran.set()
-
-    async with running(loop, reconcile):
-        loop.add_after("a", 0.01)
-        await asyncio.wait_for(ran.wait(), TIMEOUT_SECONDS)
 
 
 class Counted:
@@ -223,13 +208,13 @@ class Counted:
         self.results.append(result)
 
 
-async def test_the_meter_sees_every_run(time: VirtualTime) -> None:
+async def test_the_meter_sees_every_run() -> None:
     meter = Counted()
-    loop: ReconcileLoop[str] = ReconcileLoop("test", Pace(1, timers=time), meter)
-    async with running(loop, Recorded(time, [ValueError("no"), 2.0])):
+    loop: ReconcileLoop[str] = ReconcileLoop("test", Pace(1), meter)
+    async with running(loop, Recorded([ValueError("no"), 2.0])):
         loop.add("a")
         loop.add("b")
-        await time.advance(5)
+        await advance(5)
     assert meter.results == ["error", "requeue_after", "success", "success"]
     assert meter.deepest == 1
 

@@ -172,7 +172,7 @@ def shell(script: str, restart: str = "Never", **more: Any) -> Object:
 
 
 def said(kubelets: HollowKubelets, previous: bool = False) -> list[str]:
-    log = kubelets.log_of("default", "p", previous=previous)
+    log = kubelets.pods.log_of("default", "p", previous=previous)
     return [line.text for line in log.chosen(LogOptions())] if log else []
 
 
@@ -324,7 +324,7 @@ async def said_ready(kubelets: HollowKubelets) -> PodLog:
     """The log of the pod p once it says that its program is ready."""
 
     async def found() -> PodLog | None:
-        log = kubelets.log_of("default", "p")
+        log = kubelets.pods.log_of("default", "p")
         return log if log and log.chosen(LogOptions()) else None
 
     log: PodLog = await eventually(found)

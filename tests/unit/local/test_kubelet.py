@@ -47,7 +47,7 @@ async def test_nodes_come_and_go(api: MemoryApi) -> None:
         assert lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
         await kubelets.add([NodeShape("late")])
         assert {item["metadata"]["name"] for item in (await api.list(NODE, Object)).items} == {"gpu", "late"}
-        await kubelets.remove("late")
+        await api.delete(NODE.ref("late"))
         assert len((await api.list(NODE, Object)).items) == 1
     assert (await api.list(NODE, Object)).items == []
 
@@ -70,11 +70,11 @@ async def test_a_fake_node_of_an_autoscaler_gets_a_kubelet(api: MemoryApi) -> No
         assert node["metadata"]["labels"]["nvidia.com/gpu.count"] == "4"
         await api.create(POD, pod("p", gpus=1) | {"spec": {**pod("p", gpus=1)["spec"], "nodeName": "new"}})
         await await_phase(api, "p", "Running")
-        assert kubelets.nodes() == ["gpu", "new"]
+        assert list(kubelets.ledgers) == ["gpu", "new"]
         await api.delete(NODE.ref("new"))
 
         async def forgotten() -> bool:
-            return kubelets.nodes() == ["gpu"]
+            return list(kubelets.ledgers) == ["gpu"]
 
         await eventually(forgotten)
 
@@ -254,7 +254,7 @@ async def test_a_program_sees_the_devices_its_pod_was_given(api: MemoryApi) -> N
         await api.create(POD, pod("gpu-reservation-1", gpus=1))
         uuid = await told_device(api, "gpu-reservation-1")
         assert uuid == shape_devices(NODE_SHAPE)[1].uuid
-        log = kubelets.log_of("default", "gpu-reservation-1")
+        log = kubelets.pods.log_of("default", "gpu-reservation-1")
         assert log is not None
         assert [line.text for line in log.chosen(LogOptions())] == [f"device {uuid} on gpu"]
 
@@ -271,7 +271,7 @@ async def test_the_log_of_a_pod_with_a_share_names_the_device_that_is_reserved_f
         sharing["spec"]["containers"].append({"name": "sidecar", "image": "x"})
         await api.create(POD, sharing)
         await await_phase(api, "p", "Running")
-        first, second = (kubelets.log_of("default", "p", each["name"]) for each in sharing["spec"]["containers"])
+        first, second = (kubelets.pods.log_of("default", "p", each["name"]) for each in sharing["spec"]["containers"])
         assert first is not None
         assert second is not None
         uuid = shape_devices(NODE_SHAPE)[0].uuid
@@ -318,7 +318,7 @@ async def test_a_program_that_fails_is_told_in_the_log_and_restarted(api: Memory
     async with playing(api, KubeletSettings(restart_seconds=0.01, on_start=on_start)) as kubelets:
         await api.create(POD, pod("p"))
         await eventually(tried_again)
-        log = kubelets.log_of("default", "p", previous=True)
+        log = kubelets.pods.log_of("default", "p", previous=True)
         assert log is not None
         assert "RuntimeError: no such device" in [line.text for line in log.chosen(LogOptions())]
 
@@ -382,6 +382,6 @@ async def test_a_refused_start_is_told_like_a_failed_program(api: MemoryApi) -> 
     async with playing(api, KubeletSettings(on_start=on_start)) as kubelets:
         await api.create(POD, pod("p", spec={"restartPolicy": "Never"}))
         await await_phase(api, "p", "Failed")
-        log = kubelets.log_of("default", "p")
+        log = kubelets.pods.log_of("default", "p")
         assert log is not None
         assert "no program for this pod" in log.chosen(LogOptions())[-1].text

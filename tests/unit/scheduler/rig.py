@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,8 +15,9 @@ from pykai.controllers.binder.binder import Binder, BinderSettings
 from pykai.controllers.podgrouper.grouper import PodGrouper, PodGrouperSettings
 from pykai.kube.api import Api, Body, Deletion, Object, Patch, Ref, Resource
 from pykai.kube.backoff import Backoff
+from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, NotFound, Timeout, TooManyRequests, Unavailable
-from pykai.kube.informer import InformerFactory, InformerOptions
+from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import MemoryApi
 from pykai.kube.operations import bind
 from pykai.kube.resources import BIND_REQUEST, EVENT, NODE, POD, POD_GROUP, QUEUE
@@ -34,7 +34,6 @@ from pykai.verify.judge import verify
 from tests import builders
 from tests.timeouts import TIMEOUT_SECONDS
 
-QUICK = InformerOptions(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
 FAST = SchedulerOptions(
     debounce=Debounce(period=0.05, pause=0.001, burst=0.005),
     spacing=Spacing(first=0.01, longest=0.02),
@@ -49,7 +48,7 @@ class RecordingApi(MemoryApi):
     """Notes every write as (verb, kind, name, subresource), and raises what is queued for a verb and kind."""
 
     def __init__(self) -> None:
-        super().__init__(time.time, manifests())
+        super().__init__(wall, manifests())
         self.writes: list[tuple[str, str, str, str]] = []
         self.failures: dict[tuple[str, str], list[ApiError]] = {}
 
@@ -179,7 +178,7 @@ async def rig(
 ) -> AsyncIterator[Rig]:
     """A scheduler that runs while the block does; `direct`: with a binder in its process, `grouped`: with a grouper."""
     api = api or RecordingApi()
-    watches = InformerFactory(api, QUICK)
+    watches = InformerFactory(api)
     mind = Policies(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), judge)
     loop = ReconcileLoop[Hashable]("status", Pace(workers=5, first_seconds=0.01))
     binder = Binder(api, watches, BinderSettings(pace=Pace(4, 0.05, 0.1))) if direct else None

@@ -11,10 +11,11 @@ from pykai.kube.api import Object, Patch
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.scheduler.bind_requests import BACKOFF, TRIES, create_request, until_certain
-from tests.virtual_loop import in_virtual_time
 
 from .rig import RecordingApi, furnish, pod
 from .test_trouble import request_for
+
+pytestmark = pytest.mark.virtual_time
 
 
 class Lossy(RecordingApi):
@@ -43,7 +44,6 @@ async def created(api: RecordingApi, body: Object, wanted: Callable[[], bool]) -
     return None if made is None else made.spec.selected_node
 
 
-@in_virtual_time
 async def test_what_is_not_wanted_is_not_sent() -> None:
     api = RecordingApi()
     body = await furnished(api)
@@ -51,7 +51,6 @@ async def test_what_is_not_wanted_is_not_sent() -> None:
     assert api.count("create", "BindRequest") == 0
 
 
-@in_virtual_time
 async def test_a_lost_yes_is_not_sent_again_once_its_request_came_and_went() -> None:
     api = Lossy()
     body = await furnished(api)
@@ -69,7 +68,6 @@ async def test_a_lost_yes_is_not_sent_again_once_its_request_came_and_went() -> 
     assert (await api.list(BIND_REQUEST, Object)).items == []
 
 
-@in_virtual_time
 async def test_a_lost_yes_that_the_watch_has_shown_is_found() -> None:
     api = Lossy()
     body = await furnished(api)
@@ -86,7 +84,6 @@ async def test_a_lost_yes_that_the_watch_has_shown_is_found() -> None:
         ([Timeout("lost"), Forbidden("no")], None),
     ],
 )
-@in_virtual_time
 async def test_a_refusal_says_nothing_about_an_earlier_attempt_without_an_answer(
     errors: list[ApiError], raised: type[ApiError] | None
 ) -> None:
@@ -101,7 +98,6 @@ async def test_a_refusal_says_nothing_about_an_earlier_attempt_without_an_answer
 
 
 @pytest.mark.parametrize(("wanted", "left"), [([True, True, True], "node-0"), ([True, False, False], "node-1")])
-@in_virtual_time
 async def test_only_who_is_wanted_takes_the_place_of_another_request(wanted: list[bool], left: str) -> None:
     api = RecordingApi()
     body = await furnished(api)
@@ -122,7 +118,6 @@ async def test_only_who_is_wanted_takes_the_place_of_another_request(wanted: lis
         ([Forbidden("a")], 1, Forbidden),
     ],
 )
-@in_virtual_time
 async def test_a_write_is_repeated_while_its_fate_is_uncertain(
     errors: list[ApiError], asked: int, raised: type[ApiError] | None
 ) -> None:

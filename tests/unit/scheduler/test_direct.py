@@ -20,6 +20,8 @@ from pykai.kube.resources import BIND_REQUEST, NODE, POD
 
 from .rig import FlakyWritesApi, RecordingApi, Rig, furnish, node, pod, rig, submit
 
+pytestmark = pytest.mark.virtual_time
+
 
 async def node_of(it: Rig, name: str) -> str:
     found = await it.seen(POD, name)

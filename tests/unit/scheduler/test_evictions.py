@@ -14,6 +14,8 @@ from pykai.scheduler.bind_requests import BACKOFF
 
 from .rig import FAST, RecordingApi, Rig, furnish, params, pod, rig, submit
 
+pytestmark = pytest.mark.virtual_time
+
 TRAIN, BUILD = "train", "build"
 
 

@@ -16,6 +16,8 @@ from pykai.scheduler.group_membership import ExpectedGroups
 
 from .rig import RecordingApi, Rig, furnish, node, pod, rig
 
+pytestmark = pytest.mark.virtual_time
+
 LABELS = {"kai.scheduler/queue": "test"}
 
 

@@ -14,6 +14,8 @@ from pykai.kube.resources import BIND_REQUEST, POD
 
 from .rig import FlakyWritesApi, RecordingApi, furnish, pod, rig, submit
 
+pytestmark = pytest.mark.virtual_time
+
 HALVES, WHOLES, GANG = 8, 4, 4
 
 

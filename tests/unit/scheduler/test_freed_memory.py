@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from pykai.scheduler import process_memory
-from tests.virtual_loop import in_virtual_time
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
@@ -26,7 +25,7 @@ def test_only_glibc_is_asked(monkeypatch: pytest.MonkeyPatch, platform: str, can
 
 
 @pytest.mark.parametrize(("free", "trimmed"), [(0, False), (process_memory.KEPT_BYTES + 1, True)])
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_what_a_burst_left_free_is_returned(monkeypatch: pytest.MonkeyPatch, free: int, trimmed: bool) -> None:
     trims: list[int] = []
 

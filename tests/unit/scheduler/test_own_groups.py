@@ -11,6 +11,8 @@ from pykai.scheduler.group_membership import OwnGroups
 
 from .rig import RecordingApi, furnish, group, pod, rig
 
+pytestmark = pytest.mark.virtual_time
+
 
 def a_pod(**annotations: str) -> Pod:
     return Pod(metadata=ObjectMeta(name="p", namespace="team", uid="u", annotations=annotations or None))

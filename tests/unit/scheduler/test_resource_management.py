@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from pykai.kube.api import Object, Patch
 from pykai.kube.resources import NAMESPACE, NODE, POD, POD_GROUP, QUEUE
 
 from .rig import FAST, Rig, group, node, params, pod, queue, rig
+
+pytestmark = pytest.mark.virtual_time
 
 POOL = "kai.scheduler/node-pool"
 NOWHERE = "kai-unexisting-node-pool"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
+import pytest
 import structlog
 
 from pykai.kube.api import Patch
 from pykai.kube.resources import BIND_REQUEST, NODE, POD, POD_GROUP, QUEUE
 
 from .rig import FAST, RecordingApi, furnish, group, node, params, pod, queue, rig, submit
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def test_a_pod_that_fits_gets_a_bind_request() -> None:

@@ -13,6 +13,8 @@ from pykai.objects import names
 
 from .rig import RecordingApi, Rig, furnish, group, node, pod, rig, submit
 
+pytestmark = pytest.mark.virtual_time
+
 SEARCHES = ["ConsolidationInsufficientGPUs", "ReclaimQueueAtFairShare", "PreemptNoEligibleVictims"]
 FULL = "no nodes with enough resources were found: 1 node(s) didn't have enough resources: GPUs."
 

@@ -63,7 +63,7 @@ class Bench:
         api = cast(Api, self.server)
         queue = WriteQueue(self.keys, lambda: 0.0, Spacing(0.0, 0.0, 0.0))
         self.run = queue.run
-        access = WriteAccess(api, EventRecorder(api, "test", lambda: 0.0), queue, lambda: 0.0)
+        access = WriteAccess(api, EventRecorder(api, "test"), queue, lambda: 0.0)
         self.updater = StatusUpdater(access, self.cache, Assumptions())
 
     def show(self, kind: type[Any], obj: Object, version: int, uid: str = "u") -> None:

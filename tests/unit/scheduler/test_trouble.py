@@ -21,6 +21,8 @@ from tests import builders
 from .rig import FAST, RecordingApi, Rig, furnish, node, pod, rig, submit
 from .test_status import condition
 
+pytestmark = pytest.mark.virtual_time
+
 
 def request_for(name: str, on: str, uid: str, **labels: str) -> Object:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}

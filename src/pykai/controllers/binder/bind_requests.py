@@ -45,6 +45,7 @@ from pykai.controllers.binder.device_index import (
 from pykai.controllers.binder.reservations import Reservations
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Api, Deletion
+from pykai.kube.clock import steady
 from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import Key
@@ -147,13 +148,12 @@ class RequestLookup:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What reconciles work with; `failures` counts a pod's failed reconciles in a row, `clock` is monotonic."""
+    """What reconciles work with; `failures` counts a pod's failed reconciles in a row."""
 
     api: Api
     index: DeviceIndex
     lookup: RequestLookup
     failures: Callable[[Key], int]
-    clock: Callable[[], float]
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ class BindRequestReconciler:
         self._rules = rules
         self._progress: dict[Key, BindProgress] = {}
         self._orphans: set[Key] = set()
-        self._undone: TTLCache[Key, bool] = TTLCache(STALE_POD_SECONDS, context.clock)
+        self._undone: TTLCache[Key, bool] = TTLCache(STALE_POD_SECONDS)
 
     async def find_orphans(self) -> set[Key]:
         """Return pods to reconcile at start, because an earlier process left something prepared for them."""
@@ -204,7 +204,7 @@ class BindRequestReconciler:
         if request is None:
             return None
         progress = self._progress.setdefault(key, BindProgress(request))
-        rest = progress.not_before - self._context.clock()
+        rest = progress.not_before - steady()
         if progress.closed or rest > 0:
             return None if progress.closed else rest
         return await self._try_to_bind(request, progress)
@@ -310,7 +310,7 @@ class BindRequestReconciler:
             raise BindError(", ".join([str(error), *details])) from None
 
     def _wait(self, progress: BindProgress, waiting: WaitingStep) -> float:
-        now = self._context.clock()
+        now = steady()
         left = progress.waits.setdefault(waiting.step, now) + waiting.limit_seconds - now
         if left <= 0:
             raise BindError(waiting.failure)
@@ -338,7 +338,7 @@ class BindRequestReconciler:
         log.warning("pod not bound", pod=title, node=request.spec.selected_node, reason=why, retry_seconds=retry)
         progress.closed, progress.failure = retry is None, ""
         progress.waits.clear()
-        progress.not_before = self._context.clock() + (retry or 0.0)
+        progress.not_before = steady() + (retry or 0.0)
         return retry
 
     async def _undo(self, request: BindRequest | None, pod: Pod) -> None:

@@ -7,7 +7,7 @@ successful binds. Loops start after the informers have synced, so the first pass
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -18,7 +18,6 @@ from pykai.controllers.binder.device_index import DeviceIndex, GroupKey, Scope, 
 from pykai.controllers.binder.plugins import DEFAULTS, Plugin, StepContext, build_steps
 from pykai.controllers.binder.reservations import ReservationClients, Reservations, ReservationTemplate
 from pykai.controllers.binder.volumes import pod_claims
-from pykai.kube import clock
 from pykai.kube.api import Api
 from pykai.kube.errors import ApiError, Conflict
 from pykai.kube.events import EventRecorder
@@ -50,8 +49,7 @@ class BinderSettings:
 class Binder:
     """Create it before the informers run, so that they start with those of the other components.
 
-    `meters` measure the loops `bindrequest` and `reservation`; `wall` gives seconds since 1970. `direct` serves a
-    scheduler in the same process.
+    `meters` measure the loops `bindrequest` and `reservation`. `direct` serves a scheduler in the same process.
     """
 
     def __init__(
@@ -60,7 +58,6 @@ class Binder:
         watches: InformerFactory,
         settings: BinderSettings | None = None,
         meters: Mapping[str, Meter] | None = None,
-        wall: Callable[[], float] = clock.wall,
     ) -> None:
         settings, meters = settings or BinderSettings(), meters or {}
         self._watches = watches
@@ -70,15 +67,15 @@ class Binder:
         self._pods_loop = ReconcileLoop[Key]("bindrequest", settings.pace, meters.get("bindrequest", UNMETERED))
         self._groups_loop = ReconcileLoop[GroupKey]("reservation", settings.pace, meters.get("reservation", UNMETERED))
         self._status_loop = ReconcileLoop[Key]("bind-status", settings.pace)
-        self._recorder = EventRecorder(api, COMPONENT, wall)
+        self._recorder = EventRecorder(api, COMPONENT)
         scope = Scope(settings.rules.scheduler_name, settings.reservations.namespace, settings.scaling_namespace)
         self._index = DeviceIndex(pods, self._bind_requests, scope)
-        clients = ReservationClients(api, self._recorder, nodes, self._clock)
+        clients = ReservationClients(api, self._recorder, nodes)
         self._reservations = Reservations(clients, self._index, settings.reservations, self._pods_loop.add)
         self._steps = build_steps(settings.plugins, StepContext(api, watches, self._pods_loop.add))
         lookup = RequestLookup(api, pods, nodes, self._reservations)
-        context = RequestContext(api, self._index, lookup, self._pods_loop.failures, self._clock)
-        self._status = BindStatusUpdater(api, self._recorder, wall, self._status_loop.add)
+        context = RequestContext(api, self._index, lookup, self._pods_loop.failures)
+        self._status = BindStatusUpdater(api, self._recorder, self._status_loop.add)
         self._requests = BindRequestReconciler(context, self._steps, self._status, settings.rules)
         self.direct = DirectBinder(api, watches, self._status)
 
@@ -102,10 +99,6 @@ class Binder:
         for pod in sorted(await self._requests.find_orphans()):
             self._pods_loop.add(pod)
         return None
-
-    def _clock(self) -> float:
-        timers = self._pace.timers
-        return timers.time() if timers else asyncio.get_running_loop().time()
 
 
 class DirectBinder:

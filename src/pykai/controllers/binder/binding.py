@@ -21,6 +21,7 @@ from pykai.controllers.binder.device_index import group_labels, label_changes, l
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.backoff import Backoff
+from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, Gone, NotFound, Timeout, TooManyRequests, Unauthorized, Unavailable
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.informer_store import Key
@@ -194,20 +195,17 @@ class PendingSuccess:
 
 
 class BindStatusUpdater:
-    """Writes the status of attempts; `wall` gives seconds since 1970.
+    """Writes the status of attempts.
 
     `enqueue(key)` gets every success to write; `write_success` with the same key writes it.
     """
 
-    def __init__(
-        self, api: Api, recorder: EventRecorder, wall: Callable[[], float], enqueue: Callable[[Key], None]
-    ) -> None:
+    def __init__(self, api: Api, recorder: EventRecorder, enqueue: Callable[[Key], None]) -> None:
         self._api = api
         self._recorder = recorder
-        self._wall = wall
         self._enqueue = enqueue
         self._successes: dict[Key, PendingSuccess] = {}
-        self._unbound: TTLCache[str, bool] = TTLCache(UNBOUND_SECONDS, wall)
+        self._unbound: TTLCache[str, bool] = TTLCache(UNBOUND_SECONDS)
 
     def shows_unbound(self, pod: Pod) -> bool:
         """Whether the pod has the condition PodBound=False, or a write of it is not visible in the watch yet."""
@@ -280,7 +278,7 @@ class BindStatusUpdater:
     async def _write_condition(self, pod: Pod, condition: Condition) -> None:
         """Set a condition if the pod still exists; raises retryable errors of the server."""
         shown = {"type": condition.type, "status": condition.status, "reason": condition.reason}
-        shown |= {"message": condition.message, "lastTransitionTime": rfc3339(self._wall())}
+        shown |= {"message": condition.message, "lastTransitionTime": rfc3339(wall())}
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [shown]}}
         ref = POD.ref(pod.metadata.name, pod.metadata.namespace).sub("status")
         try:

@@ -29,6 +29,7 @@ from pykai.controllers.binder.device_index import DeviceIndex, DeviceState, Grou
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Api, Deletion, Fields, Object, Selection
 from pykai.kube.backoff import Backoff
+from pykai.kube.clock import steady
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.informer import SharedInformer
@@ -205,12 +206,11 @@ class ReservationFailure:
 
 @dataclass(frozen=True, slots=True)
 class ReservationClients:
-    """What the controller reads and writes through; `clock` gives monotonic seconds."""
+    """What the controller reads and writes through."""
 
     api: Api
     recorder: EventRecorder
     nodes: SharedInformer[Node]
-    clock: Callable[[], float]
 
 
 class Reservations:
@@ -226,13 +226,12 @@ class Reservations:
         self._api = clients.api
         self._recorder = clients.recorder
         self._nodes = clients.nodes
-        self._clock = clients.clock
         self._index = index
         self._template = template
         self._wake = wake
         self._failures: dict[GroupKey, ReservationFailure] = {}
-        self._created: TTLCache[GroupKey, str] = TTLCache(CREATED_SECONDS, clients.clock)
-        self._deleted: TTLCache[str, bool] = TTLCache(DELETED_SECONDS, clients.clock)
+        self._created: TTLCache[GroupKey, str] = TTLCache(CREATED_SECONDS)
+        self._deleted: TTLCache[str, bool] = TTLCache(DELETED_SECONDS)
 
     def held(self, key: GroupKey) -> str:
         """The id of the group's device; empty while it is unknown."""
@@ -289,7 +288,7 @@ class Reservations:
     # ------------------------------------------------------------------------------------------------ reserving
     async def _reserve(self, key: GroupKey, user: Pod, waiting: Iterable[Pod]) -> float | None:
         failure = self._failures.get(key)
-        rest = failure.not_before - self._clock() if failure else 0.0
+        rest = failure.not_before - steady() if failure else 0.0
         if rest > 0:
             return rest
         if self._created.get(key):
@@ -327,7 +326,7 @@ class Reservations:
         before = self._failures.get(key)
         times = before.times + 1 if before else 1
         rest = BACKOFF.after(times)
-        self._failures[key] = ReservationFailure(text, final, times, self._clock() + rest)
+        self._failures[key] = ReservationFailure(text, final, times, steady() + rest)
         log.warning("GPU reservation failed", node=key.node, gpu_group=key.group, reason=text, retry_seconds=rest)
 
     # ------------------------------------------------------------------------------------------------ releasing

@@ -9,8 +9,7 @@ are issued and renewed here, unless an administrator supplies the Secret.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from pykai.controllers.operator.object_writer import ObjectWriter
 from pykai.controllers.operator.observation import Observation, Ping, PrometheusProbe, ours
 from pykai.controllers.operator.shards import SCHEDULER_TITLE
 from pykai.kube.api import Api, Object, Patch, Ref, Resource
+from pykai.kube.clock import wall
 from pykai.kube.codec import version_number
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.informer import InformerFactory
@@ -114,7 +114,7 @@ class OperatorSettings:
     """The operator's environment, the functions of the webhook package, and how to probe Prometheus and components.
 
     `gather_seconds`: how long events are collected before a reconcile; `spec_change_seconds`: the shorter delay after a
-    change of Config or a shard. `wall`: seconds since 1970.
+    change of Config or a shard.
     """
 
     parts: WebhookParts
@@ -123,7 +123,6 @@ class OperatorSettings:
     validators: Validators = Validators()
     gather_seconds: float = 0.3
     spec_change_seconds: float = 0.02
-    wall: Callable[[], float] = time.time
     pace: Pace = field(default_factory=lambda: Pace(workers=1, first_seconds=1.0))
     meters: Meters = unmetered
 
@@ -213,7 +212,7 @@ class OperatorController:
             provided=provided,
             leaders=self._seen.leaders(),
             database=self._seen.database(),
-            now=self._settings.wall(),
+            now=wall(),
         )
         return Installation(read, self._settings.environment, facts)
 
@@ -290,7 +289,7 @@ class OperatorController:
         return {**watched, "status": live.get("status")}
 
     async def _write_conditions(self, resource: Resource, item: Object, rows: list[tuple[str, bool, str, str]]) -> None:
-        moment = ObservedAt(item["metadata"].get("generation", 0), self._settings.wall())
+        moment = ObservedAt(item["metadata"].get("generation", 0), wall())
         present = (item.get("status") or {}).get("conditions") or []
         written = conditions.merged(present, rows, moment)
         if written is None:

@@ -25,6 +25,7 @@ from pykai.controllers.podgrouper.rules.defaults import group_name
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Object
+from pykai.kube.clock import wall
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import Key
 from pykai.kube.workqueue import Pace, ReconcileLoop
@@ -54,12 +55,9 @@ class GroupExpectations(Protocol):
 class GroupPublisher:
     """Publishes groups to the scheduler of this process; does nothing without one (`expected` None)."""
 
-    def __init__(
-        self, expected: GroupExpectations | None, settings: GroupingSettings, wall: Callable[[], float]
-    ) -> None:
+    def __init__(self, expected: GroupExpectations | None, settings: GroupingSettings) -> None:
         self._expected = expected
         self._settings = settings
-        self._wall = wall
         self._groups: TTLCache[Key, tuple[GroupSpec, kinds.PodGroup]] = TTLCache(PUBLISHED_SECONDS)
 
     def publish(self, pod: kinds.Pod, spec: GroupSpec) -> None:
@@ -89,7 +87,7 @@ class GroupPublisher:
         if known is not None and known[0] == spec:
             return known[1]
         group = msgspec.convert(pod_group_to_write(spec, None, self._settings), kinds.PodGroup)
-        created = datetime.fromtimestamp(int(self._wall()), UTC)
+        created = datetime.fromtimestamp(int(wall()), UTC)
         group = msgspec.structs.replace(
             group, metadata=msgspec.structs.replace(group.metadata, creation_timestamp=created)
         )

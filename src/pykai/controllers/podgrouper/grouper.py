@@ -51,7 +51,7 @@ from pykai.controllers.podgrouper.scheduling_groups import SchedulingGroups
 from pykai.controllers.ttl_cache import MUTATION_SECONDS
 from pykai.controllers.unstructured import unstructured_pod
 from pykai.kube.api import EVERYTHING, Api, EventType, Object, Selection
-from pykai.kube.clock import steady, wall
+from pykai.kube.clock import steady
 from pykai.kube.errors import ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.informer import InformerFactory
@@ -116,12 +116,12 @@ class PodGrouper:
         self._cache = ObjectCache(api)
         self._rechecks = Rechecks(self._cache)
         self._scheduling_groups = SchedulingGroups(
-            api, watches, self._regroup, lambda key: self._groups.get(key[1], key[0]), wall
+            api, watches, self._regroup, lambda key: self._groups.get(key[1], key[0])
         )
         self._informers = RuleInformers(
             self._pods, self._classes, self._kartas, self._scheduling_groups.informers, self._writer.existing
         )
-        self._events = EventRecorder(api, "pod-grouper", wall)
+        self._events = EventRecorder(api, "pod-grouper")
         pace = Pace(settings.workers, FIRST_SECONDS, LONGEST_SECONDS)
         self._pod_loop: ReconcileLoop[Key] = ReconcileLoop("pod-grouper", pace, settings.meters("pod-grouper"))
         self._group_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group", pace, settings.meters("pod-group"))
@@ -130,7 +130,7 @@ class PodGrouper:
         self._unobserved: set[Key] = set()
         """Written groups that the watch has not shown yet."""
         self._members = MemberIndex()
-        self._publisher = GroupPublisher(expected, settings.grouping, wall)
+        self._publisher = GroupPublisher(expected, settings.grouping)
         self._deferred = DeferredAssignments(self._pods, self._writer, self._publisher, self._write_failed)
 
     async def run(self, ready: asyncio.Event) -> None:

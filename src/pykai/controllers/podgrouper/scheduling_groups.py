@@ -14,6 +14,7 @@ import structlog
 from pykai.controllers.podgrouper.rules.native import min_count
 from pykai.controllers.podgrouper.rules.workload import GroupingError
 from pykai.kube.api import Api, EventType, Object, Patch
+from pykai.kube.clock import wall
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory, SharedInformer
 from pykai.kube.informer_store import Key, WatchChange
@@ -41,12 +42,10 @@ class SchedulingGroups:
         watches: InformerFactory,
         regroup: Callable[[Key], None],
         own_group: Callable[[Key], kinds.PodGroup | None],
-        clock: Callable[[], float],
     ) -> None:
         self._api = api
         self._regroup = regroup
         self._own_group = own_group
-        self._clock = clock
         self._pods: dict[Key, dict[Key, kinds.Pod]] = {}
         self._loop: ReconcileLoop[Key] = ReconcileLoop("scheduling-group", Pace(2, 1.0, 60.0))
         self.informers: dict[str, SharedInformer[Object]] = {
@@ -112,7 +111,7 @@ class SchedulingGroups:
             version = str((await self._api.get(ref, Object)).get("apiVersion", "")).rpartition("/")[2]
             status, reason, message = outcome
             condition = {"type": CONDITION.get(version, LATER_CONDITION), "status": status, "reason": reason}
-            condition |= {"message": message, "lastTransitionTime": rfc3339(self._clock())}
+            condition |= {"message": message, "lastTransitionTime": rfc3339(wall())}
             await self._api.patch(ref.sub("status"), Patch.strategic({"status": {"conditions": [condition]}}))
         except NotFound:
             return

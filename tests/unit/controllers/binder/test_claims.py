@@ -13,6 +13,8 @@ from pykai.objects import names
 
 from .world import TEAM, World
 
+pytestmark = pytest.mark.virtual_time
+
 ALLOCATION = {
     "devices": {"results": [{"request": "gpu", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}]}
 }

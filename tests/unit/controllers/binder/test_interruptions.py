@@ -18,9 +18,11 @@ from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.objects import names
-from tests.unit.controllers.virtual_time import settle
+from tests.virtual_time import settle
 
 from .world import TEAM, World
+
+pytestmark = pytest.mark.virtual_time
 
 Story = Callable[[World], Awaitable[None]]
 DEVICE = names.RESERVED_GPU_INDEX

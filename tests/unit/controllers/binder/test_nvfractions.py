@@ -15,6 +15,8 @@ from pykai.objects.kinds import BindRequest, BindRequestSpec, Node, ObjectMeta, 
 
 from .world import World
 
+pytestmark = pytest.mark.virtual_time
+
 KEY = "nvidia.com/container."
 REQUEST, LIMIT, DEVICES = (f"{KEY}main.{each}" for each in ("gpu-memory.request", "gpu-memory.limit", "gpus.devices"))
 PORTION_LIMIT = "kai.scheduler/container.main.gpu-memory.portion.limit"

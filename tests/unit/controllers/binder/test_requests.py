@@ -12,9 +12,11 @@ from pykai.kube.api import Object, Patch, Resource
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout, Unavailable
 from pykai.kube.resources import BIND_REQUEST, EVENT, NODE, POD
 from pykai.objects import names
-from tests.unit.controllers.virtual_time import settle
+from tests.virtual_time import settle
 
 from .world import TEAM, World
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def events(world: World) -> list[tuple[str, str, str]]:

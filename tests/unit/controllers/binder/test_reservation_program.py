@@ -16,7 +16,7 @@ from pykai.kube.errors import Unavailable
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import NAMESPACE, POD
 from pykai.objects import names
-from tests.unit.controllers.virtual_time import settle
+from tests.virtual_time import settle
 
 SPACE = names.RESERVATION_NAMESPACE
 REF = POD.ref("r", SPACE)

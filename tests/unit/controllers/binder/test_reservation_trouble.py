@@ -15,6 +15,8 @@ from pykai.objects import names
 
 from .world import TEAM, World
 
+pytestmark = pytest.mark.virtual_time
+
 RESERVED = names.RESERVATION_NAMESPACE
 
 

@@ -16,6 +16,8 @@ from pykai.objects.kinds import BindRequest, BindRequestSpec, Node, ObjectMeta, 
 
 from .world import TEAM, World
 
+pytestmark = pytest.mark.virtual_time
+
 BY_KEY = [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": "x", "key": "y"}}}]
 PREFIX = {names.SHARED_GPU_CONFIGMAP: "pre"}
 

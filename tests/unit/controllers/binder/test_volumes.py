@@ -12,6 +12,8 @@ from pykai.plugins.volume_claims import SELECTED_NODE
 
 from .world import TEAM, World
 
+pytestmark = pytest.mark.virtual_time
+
 LATE, STATIC, NOW = "late", "static", "now"
 CLASSES = {
     LATE: ("disk.example.com", "WaitForFirstConsumer"),

@@ -31,20 +31,21 @@ from pykai.kube.api import (
     Selection,
     WatchEvent,
 )
-from pykai.kube.backoff import Backoff
+from pykai.kube.clock import wall
 from pykai.kube.errors import NotFound
-from pykai.kube.informer import InformerFactory, InformerOptions, SharedInformer
+from pykai.kube.informer import InformerFactory, SharedInformer
 from pykai.kube.informer_store import WatchChange
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, NAMESPACE, NODE, POD
 from pykai.kube.workqueue import Pace
 from pykai.objects import names
 from pykai.objects.crds import manifests
-from tests.unit.controllers.virtual_time import VirtualTime, settle
+from tests.virtual_time import advance, set_jitter, settle
 
 T = TypeVar("T")
 TEAM = "team"
-QUICK = InformerOptions(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
+GLANCE = 0.02
+"""Seconds between two looks of a late watch."""
 
 
 class KilledError(BaseException):
@@ -113,7 +114,7 @@ class WatchedApi:
         async with contextlib.aclosing(self._inner.watch(resource, into, where, version)) as events:
             async for event in events:
                 while resource in self.late:
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(GLANCE)
                 yield event
 
     async def create(self, resource: Resource, body: Body, namespace: str = "") -> Object:
@@ -148,7 +149,6 @@ class Kubelets:
 
     async def run(self) -> None:
         pods = SharedInformer(self._api, POD, Object)
-        pods.options = QUICK
         news: asyncio.Queue[WatchChange[Object]] = asyncio.Queue()
         pods.subscribe(news.put_nowait)
         async with asyncio.TaskGroup() as group:
@@ -204,8 +204,7 @@ class World:
     """The cluster: `nodes` is the number of devices by node name."""
 
     def __init__(self, nodes: dict[str, int] | None = None, **settings: Any) -> None:
-        self.time = VirtualTime()
-        self.api = MemoryApi(self.time.time, manifests())
+        self.api = MemoryApi(wall, manifests())
         self.devices = {node: [f"GPU-{node}-{i}" for i in range(n)] for node, n in (nodes or {"n1": 8}).items()}
         self.kubelets = Kubelets(self.api, self.devices)
         self.seen_by_binder: WatchedApi = WatchedApi(self.api)
@@ -214,6 +213,7 @@ class World:
         self._settings = settings
 
     async def __aenter__(self) -> World:
+        set_jitter(0.5)
         for space in (TEAM, "other", names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE):
             await self.api.create(NAMESPACE, {"metadata": {"name": space}})
         for node in self.devices:
@@ -230,8 +230,8 @@ class World:
     async def start_binder(self, last: int = 0, *, after: bool = False) -> WatchedApi:
         """Start a binder whose `last`-th write, if not 0, is its last."""
         api = self.seen_by_binder = WatchedApi(self.api, last, after=after)
-        watches = InformerFactory(api, QUICK)
-        binder = Binder(api, watches, self._made(), wall=self.time.time)
+        watches = InformerFactory(api)
+        binder = Binder(api, watches, self._made())
         self._binder = [asyncio.create_task(watches.run()), asyncio.create_task(binder.run())]
         await settle(600)
         return api
@@ -242,7 +242,7 @@ class World:
             rules=BindRules(),
             reservations=given.pop("template", ReservationTemplate()),
             plugins=read_plugins(given.pop("plugins", "")),
-            pace=Pace(workers=given.pop("workers", 10), first_seconds=1.0, timers=self.time, jitter=lambda: 0.5),
+            pace=Pace(workers=given.pop("workers", 10), first_seconds=1.0),
         )
 
     async def stop_binder(self) -> None:
@@ -251,7 +251,7 @@ class World:
 
     async def settle(self, seconds: float = 0.0) -> None:
         """Let everything happen that can, after so many seconds."""
-        await self.time.advance(seconds)
+        await advance(seconds or 2 * GLANCE)
         await settle(1200)
 
     # ------------------------------------------------------------------------------------------------ the objects

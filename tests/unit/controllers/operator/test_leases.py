@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from pykai.cli.main import COMMANDS, CommandTable, main
 from pykai.controllers.operator import controller
 from pykai.controllers.operator.controller import OperatorSettings
 from pykai.kube.api import Object, Patch
-from pykai.kube.lease import Election, Term
+from pykai.kube.lease import RENEW_SECONDS, Election
 from pykai.kube.resources import CONFIG, DEPLOYMENT, LEASE, NAMESPACE
 from pykai.kube.workqueue import Pace
 from pykai.objects import names
@@ -25,7 +24,6 @@ HERE = ENVIRONMENT.namespace
 HA = {"global": {"replicaCount": 2}}
 BINDER = LEASE.ref(names.BINDER_LEASE, HERE)
 OWN = LEASE.ref(names.OPERATOR_LEASE, HERE)
-TERM = Term(lease_seconds=1, renew_seconds=0.5, retry_seconds=0.02)
 
 
 def leases(spec: Object, shards: dict[str, Object]) -> dict[str, Object]:
@@ -91,11 +89,12 @@ async def _hold(bench: Bench, holder: str) -> None:
     await bench.api.patch(BINDER, Patch.merge({"spec": {"holderIdentity": holder}}))
 
 
+@pytest.mark.virtual_time
 async def test_a_leader_keeps_its_lease_whatever_the_operator_writes() -> None:
     async with operating() as bench:
         config = await bench.configure(**HA)
         await bench.settled()
-        election = Election(bench.api, BINDER, "binder-1_a", time.time, TERM)
+        election = Election(bench.api, BINDER, "binder-1_a")
         leading = asyncio.create_task(election.run(_lead))
         await eventually(lambda: _held_by(bench, "binder-1_a"))
         await asyncio.sleep(0.1)  # until the operator has seen that
@@ -108,7 +107,7 @@ async def test_a_leader_keeps_its_lease_whatever_the_operator_writes() -> None:
             return [owner["uid"] for owner in owners] == [config["metadata"]["uid"]]
 
         await eventually(owned)
-        await asyncio.sleep(2 * TERM.renew_seconds)
+        await asyncio.sleep(2 * RENEW_SECONDS)
         assert election.leading
         assert await owned()
         assert (await bench.api.get(BINDER, Object))["spec"]["leaseTransitions"] == 0

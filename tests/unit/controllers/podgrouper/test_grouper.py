@@ -27,7 +27,6 @@ from tests.unit.controllers.live import (
     owned_by,
     running,
 )
-from tests.virtual_loop import in_virtual_time
 
 PYTORCH = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 ODD = Resource("example.com", "v1", "thingies", "Thing")
@@ -47,7 +46,7 @@ async def settled(api: DiaryApi) -> None:
         await asyncio.sleep(0.05)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_bare_pod_costs_one_create_and_one_patch(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p", labels={names.QUEUE_LABEL: "team"})
@@ -58,7 +57,7 @@ async def test_a_bare_pod_costs_one_create_and_one_patch(api: DiaryApi) -> None:
         assert api.writes[1:] == [("create", "PodGroup", group["metadata"]["name"]), ("patch", "Pod", "p")]
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_burst_of_pods_of_one_group_is_one_group_written_once(api: DiaryApi) -> None:
     job = await make_job(api, "j", annotations={names.BATCH_MIN_MEMBER: "50"})
     async with running(api, run, PodGrouperSettings()):
@@ -75,7 +74,7 @@ async def test_a_burst_of_pods_of_one_group_is_one_group_written_once(api: Diary
         assert api.reads.count(("Job", "j")) == 1
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_our_own_write_is_no_reason_to_look_again_and_that_of_somebody_else_is(
     api: DiaryApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +102,7 @@ async def _is_in(api: DiaryApi, pod: str, group: str) -> bool:
     return await group_name(api, pod) == group
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_pods_that_were_there_before_are_grouped_and_ready_means_they_were_looked_at(api: DiaryApi) -> None:
     await make_pod(api, "p")
     async with running(api, run, PodGrouperSettings()):
@@ -114,7 +113,7 @@ async def test_pods_that_were_there_before_are_grouped_and_ready_means_they_were
         assert api.writes == []
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("together", [True, False])
 async def test_a_deployments_pods_share_a_group_or_have_one_each(api: DiaryApi, together: bool) -> None:
     deployment = await api.create(
@@ -144,7 +143,7 @@ async def _pytorch_job(api: DiaryApi, replicas: int = 2) -> Object:
     return await api.create(PYTORCH, body)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_roles_of_a_custom_kind_become_sub_groups(api: DiaryApi) -> None:
     await api.create(CRD, permissive_crd(PYTORCH))
     job = await _pytorch_job(api)
@@ -161,7 +160,7 @@ async def test_roles_of_a_custom_kind_become_sub_groups(api: DiaryApi) -> None:
         assert api.count("patch", "Pod") == 2
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_kind_that_is_installed_later_is_found_without_a_restart(
     api: DiaryApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +178,7 @@ async def test_a_kind_that_is_installed_later_is_found_without_a_restart(
         await grouped(api, "w")
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_kinds_that_are_not_installed_cost_nothing(api: DiaryApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykai.controllers.podgrouper.grouper.FIRST_SECONDS", 0.01)
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "t", "uid": "1"}
@@ -197,7 +196,7 @@ async def test_kinds_that_are_not_installed_cost_nothing(api: DiaryApi, monkeypa
         assert len([each for each in api.writes if each[:2] == ("create", "Event")]) <= 20
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_plural_nobody_could_guess_is_found_in_the_definitions(api: DiaryApi) -> None:
     await api.create(CRD, permissive_crd(ODD))
     thing = await api.create(ODD, {"metadata": {"name": "t", "namespace": "default", "labels": {"project": "x"}}})
@@ -206,7 +205,7 @@ async def test_a_plural_nobody_could_guess_is_found_in_the_definitions(api: Diar
         assert (await grouped(api, "p"))["spec"]["queue"] == "x"
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_pods_of_others_and_pods_that_want_no_group_are_left_alone(api: DiaryApi) -> None:
     job = await make_job(api, "j", annotations={names.SKIP_PODGROUPER: "true"})
     async with running(api, run, PodGrouperSettings()):
@@ -226,7 +225,7 @@ async def test_pods_of_others_and_pods_that_want_no_group_are_left_alone(api: Di
         ]
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_only_selected_pods_and_namespaces_are_grouped(api: DiaryApi) -> None:
     settings = PodGrouperSettings(pod_labels={"team": "a"}, namespace_labels={"kai": "on"})
     async with running(api, run, settings):
@@ -239,7 +238,7 @@ async def test_only_selected_pods_and_namespaces_are_grouped(api: DiaryApi) -> N
         assert await group_name(api, "unlabelled") is None
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_group_that_exists_keeps_what_users_decided(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -258,7 +257,7 @@ async def test_a_group_that_exists_keeps_what_users_decided(api: DiaryApi) -> No
         assert (after["spec"]["queue"], after["metadata"]["finalizers"]) == ("two", ["example.com/x"])
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_group_another_replica_made_first_is_taken_over(api: DiaryApi) -> None:
     api.refusals["create", "PodGroup"] = [AlreadyExists("there")]
     async with running(api, run, PodGrouperSettings()):
@@ -270,7 +269,7 @@ async def test_a_group_another_replica_made_first_is_taken_over(api: DiaryApi) -
 
 
 @pytest.mark.parametrize("verb", [("create", "PodGroup"), ("patch", "Pod")])
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_write_that_fails_is_tried_again(
     api: DiaryApi, verb: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +282,7 @@ async def test_a_write_that_fails_is_tried_again(
         assert await events(api) == []
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_refusal_is_told_on_the_pod(api: DiaryApi) -> None:
     api.refusals["create", "PodGroup"] = [Forbidden("quota exceeded")] * 9
     async with running(api, run, PodGrouperSettings()):
@@ -291,7 +290,7 @@ async def test_a_refusal_is_told_on_the_pod(api: DiaryApi) -> None:
         assert await eventually(lambda: events(api)) == ["PodGrouperWarning p: quota exceeded"]
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_wrong_wishes_are_told_and_the_pod_is_grouped_all_the_same(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p", labels={names.PREEMPTIBILITY_LABEL: "perhaps"})
@@ -299,7 +298,7 @@ async def test_wrong_wishes_are_told_and_the_pod_is_grouped_all_the_same(api: Di
         assert "preemptibility=perhaps ignored" in (await eventually(lambda: events(api)))[0]
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_workload_with_an_error_is_tried_again_once_it_is_mended(api: DiaryApi) -> None:
     job = await make_job(api, "j", annotations={names.BATCH_MIN_MEMBER: "many"})
     async with running(api, run, PodGrouperSettings()):
@@ -310,7 +309,7 @@ async def test_a_workload_with_an_error_is_tried_again_once_it_is_mended(api: Di
         assert (await grouped(api, "p"))["spec"]["minMember"] == 3
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_pod_that_goes_while_it_is_grouped_does_no_harm(api: DiaryApi) -> None:
     api.refusals["patch", "Pod"] = [NotFound("gone")]
     async with running(api, run, PodGrouperSettings()):
@@ -346,7 +345,7 @@ def _karta() -> Object:
     }
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_scheduling_group_of_kubernetes_is_followed_and_told_what_became_of_it(api: DiaryApi) -> None:
     ref, gang = SCHEDULING_GROUP.ref("workers", "default"), {"schedulingPolicy": {"gang": {"minCount": 2}}}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
 from pykai.kube.api import Patch
 from pykai.kube.errors import Unavailable
@@ -20,7 +22,6 @@ from tests.unit.controllers.live import (
     owned_by,
     running,
 )
-from tests.virtual_loop import in_virtual_time
 
 A_WHILE = 3.0
 
@@ -36,7 +37,7 @@ async def annotate(api: DiaryApi, group: str) -> None:
     await api.patch(POD.ref("p", "default"), Patch.merge(note))
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_bind_that_names_the_group_leaves_nothing_to_write(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p")
@@ -46,7 +47,7 @@ async def test_a_bind_that_names_the_group_leaves_nothing_to_write(api: DiaryApi
         assert (await group_name(api), api.count("patch", "Pod"), api.count("patch", "PodGroup")) == (group, 0, 0)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_bind_that_does_not_is_made_up_for(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p")
@@ -56,7 +57,7 @@ async def test_a_bind_that_does_not_is_made_up_for(api: DiaryApi) -> None:
         assert (await group_name(api), api.count("patch", "Pod")) == (group, 1)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_pod_that_waits_longer_is_told_within_a_second(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p")
@@ -66,7 +67,7 @@ async def test_a_pod_that_waits_longer_is_told_within_a_second(api: DiaryApi) ->
         assert (await group_name(api), api.count("patch", "Pod")) == (group, 1)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_pod_whose_user_chooses_a_group_meanwhile_stays_there(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p")
@@ -76,7 +77,7 @@ async def test_a_pod_whose_user_chooses_a_group_meanwhile_stays_there(api: Diary
         assert (await group_name(api), api.count("patch", "Pod")) == ("chosen", 1)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_write_that_fails_is_tried_again(api: DiaryApi) -> None:
     api.refusals["patch", "Pod"] = [Unavailable("not now")]
     async with running(api, run, PodGrouperSettings()):
@@ -86,7 +87,7 @@ async def test_a_write_that_fails_is_tried_again(api: DiaryApi) -> None:
         assert (await group_name(api), api.count("patch", "Pod")) == (group, 2)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_grouper_that_starts_anew_finishes_what_was_left(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p")
@@ -97,7 +98,7 @@ async def test_a_grouper_that_starts_anew_finishes_what_was_left(api: DiaryApi) 
         assert (await group_name(api), await own_group(api)) == (group, group)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_pods_of_a_workload_are_told_at_once(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
 from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import NotFound
@@ -19,7 +21,6 @@ from tests.unit.controllers.live import (
     owned_by,
     running,
 )
-from tests.virtual_loop import in_virtual_time
 
 AT_ONCE = Deletion(grace_seconds=0)
 
@@ -37,7 +38,7 @@ def prioritised(job: Object, name: str) -> dict[str, Any]:
     return {"ownerReferences": owned_by(job), "labels": {names.PRIORITY_CLASS_LABEL: name}}
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_deleted_group_is_written_again_while_its_pods_exist(api: DiaryApi) -> None:
     job = await make_job(api, "j", annotations={names.BATCH_MIN_MEMBER: "2"})
     async with running(api, run, PodGrouperSettings()):
@@ -53,7 +54,7 @@ async def test_a_deleted_group_is_written_again_while_its_pods_exist(api: DiaryA
         assert {group["metadata"]["name"]: group["spec"] for group in await groups(api)} == before
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_no_group_is_written_for_pods_that_go_with_it(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -69,7 +70,7 @@ async def test_no_group_is_written_for_pods_that_go_with_it(api: DiaryApi) -> No
         assert await groups(api) == []
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_group_loses_the_shape_of_a_pod_that_has_left(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -83,7 +84,7 @@ async def test_a_group_loses_the_shape_of_a_pod_that_has_left(api: DiaryApi) -> 
         assert await priority(api) == "train"
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_events_of_an_older_pod_do_not_change_the_shape_and_neither_does_a_restart(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -103,7 +104,7 @@ async def test_events_of_an_older_pod_do_not_change_the_shape_and_neither_does_a
     assert api.count("patch", "PodGroup") == 0
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_pod_that_returns_under_its_name_is_a_new_member(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -126,7 +127,7 @@ async def test_a_pod_that_returns_under_its_name_is_a_new_member(api: DiaryApi) 
         assert await priority(api) == "inference"
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_an_edited_group_gets_its_shape_back(api: DiaryApi) -> None:
     job = await make_job(api, "j", annotations={names.BATCH_MIN_MEMBER: "2"})
     async with running(api, run, PodGrouperSettings()):

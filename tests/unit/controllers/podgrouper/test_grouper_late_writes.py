@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+import pytest
+
 from pykai.controllers.podgrouper.assignments import GroupWriter
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec
@@ -26,7 +28,6 @@ from tests.unit.controllers.live import (
     owned_by,
     running,
 )
-from tests.virtual_loop import in_virtual_time
 
 POD_P = POD.ref("p", "default")
 A_WHILE = 30.0
@@ -62,7 +63,7 @@ def test_a_group_that_is_deleted_before_the_watch_shows_it_is_written_again() ->
     loop.run(story())
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_pod_that_comes_back_without_its_owner_is_not_put_in_the_old_group(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -75,7 +76,7 @@ async def test_a_pod_that_comes_back_without_its_owner_is_not_put_in_the_old_gro
         assert await group_name(api) == f"pg-p-{pod['metadata']['uid']}"
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_pod_that_got_another_owner_meanwhile_stays_in_the_new_group(api: DiaryApi) -> None:
     one, two = await make_job(api, "one"), await make_job(api, "two")
     async with running(api, run, PodGrouperSettings()):
@@ -87,7 +88,7 @@ async def test_a_pod_that_got_another_owner_meanwhile_stays_in_the_new_group(api
         assert await group_name(api) == f"pg-two-{two['metadata']['uid']}"
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_pod_of_its_own_that_got_an_owner_is_not_put_back_into_its_own_group(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -100,7 +101,7 @@ async def test_a_pod_of_its_own_that_got_an_owner_is_not_put_back_into_its_own_g
         assert api.count("patch", "Pod") == 2, "the owner, and the group"
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_no_group_is_made_for_pods_that_have_gone(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -112,7 +113,7 @@ async def test_no_group_is_made_for_pods_that_have_gone(api: DiaryApi) -> None:
         assert await groups(api) == []
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_what_others_undid_is_written_again_however_soon(api: DiaryApi) -> None:
     writer = GroupWriter(api, InformerFactory(api).of(POD_GROUP, kinds.PodGroup), GroupingSettings())
     spec = GroupSpec("g", "default", {}, "", "")
@@ -140,7 +141,7 @@ class HeldApi(DiaryApi):
         return written
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_write_that_another_followed_is_seen_as_news_when_it_shows() -> None:
     api = HeldApi()
     writer = GroupWriter(api, InformerFactory(api).of(POD_GROUP, kinds.PodGroup), GroupingSettings())

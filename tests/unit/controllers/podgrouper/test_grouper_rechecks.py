@@ -25,7 +25,6 @@ from tests.unit.controllers.live import (
     owned_by,
     running,
 )
-from tests.virtual_loop import in_virtual_time
 
 RAY = Resource("ray.io", "v1", "rayclusters", "RayCluster")
 KNATIVE = Resource("serving.knative.dev", "v1", "services", "Service")
@@ -82,7 +81,7 @@ async def test_pods_of_a_ray_group_added_meanwhile_find_their_sub_group(api: Dia
         assert (await grouped(api, "two"))["spec"]["minMember"] == 3
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_gang_costs_one_more_read_and_a_lone_pod_none(api: DiaryApi) -> None:
     gang, lone = await make_job(api, "gang"), await make_job(api, "lone")
     async with running(api, run, PodGrouperSettings()):
@@ -98,7 +97,7 @@ async def test_a_gang_costs_one_more_read_and_a_lone_pod_none(api: DiaryApi) -> 
         assert api.writes == []
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_pods_that_were_grouped_before_are_not_looked_at_twice(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -127,7 +126,7 @@ async def test_a_gang_whose_first_pod_is_gone_is_looked_at_through_the_others(ap
         await becomes(minimum, 3)
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_workload_that_goes_meanwhile_is_no_reason_for_a_warning(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):

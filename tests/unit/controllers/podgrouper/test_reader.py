@@ -13,7 +13,6 @@ from pykai.kube.api import Ref
 from pykai.kube.clock import wall
 from pykai.kube.errors import Unavailable
 from pykai.kube.memory import MemoryApi
-from tests.virtual_loop import in_virtual_time
 
 OWNER = ObjectKey("batch/v1", "Job", "default", "train")
 
@@ -24,7 +23,7 @@ class _FailingLater(MemoryApi):
         raise Unavailable("the connection is closed")
 
 
-@in_virtual_time
+@pytest.mark.virtual_time
 async def test_a_read_that_fails_after_its_reader_was_cancelled_is_no_unhandled_error() -> None:
     unhandled: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
