@@ -25,12 +25,12 @@ from bench.page import with_section
 from bench.run import ROOT
 from bench.variants import Sheet
 from pykai.cli.simulated_product import SimulatedProduct
-from pykai.config.scheduler import SchedulerConfig
+from pykai.config.scheduler_config import SchedulerConfig
 from pykai.model.params import SchedulerParams
 from pykai.observe import tables
-from pykai.simulate import generate, traces, validation
-from pykai.simulate.cluster import Setting, Simulation
+from pykai.simulate import generate, manifest_validation, traces
 from pykai.simulate.history import SimulationResult
+from pykai.simulate.simulation import Setting, Simulation
 from pykai.simulate.traces import DAY, GPUS_PER_NODE, TraceJob
 
 NODES, SEED = 48, 1
@@ -109,7 +109,7 @@ def product(policy: str, jobs: Sequence[TraceJob], nodes: int, seed: int) -> Pla
         config, owned = SchedulerConfig(actions=("allocate",)), {ONE_QUEUE: gpus}
         jobs = [replace(job, queue=ONE_QUEUE) for job in jobs]
     found = [*generate.nodes(nodes, GPUS_PER_NODE), *traces.manifests(jobs, owned)]
-    arrivals = [one.arrival(seed) for one in validation.admit(generate.with_defaults(found))]
+    arrivals = [one.arrival(seed) for one in manifest_validation.admit(generate.with_defaults(found))]
     began = time.process_time()
     outcome = Simulation(SimulatedProduct(config, SchedulerParams()), arrivals, Setting(seed=seed)).play(DAY)
     cpu = time.process_time() - began

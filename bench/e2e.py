@@ -24,8 +24,8 @@ from bench.machine import Moment
 from bench.measure import BenchError
 from bench.page import markdown
 from pykai.kube.api import Api
+from pykai.local.cluster_session import connect
 from pykai.local.control_plane import APISERVER, CONTROLLER_MANAGER, ETCD, SCHEDULER
-from pykai.local.session import connect
 from pykai.objects import names
 from pykai.observe import tables
 

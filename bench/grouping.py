@@ -26,10 +26,10 @@ from bench.measure import BenchError
 from bench.page import markdown
 from pykai.cli.install import install
 from pykai.kube.api import Api, Selection
+from pykai.kube.api_resources import JOB, NAMESPACE, POD
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import WatchChange
-from pykai.kube.resources import JOB, NAMESPACE, POD
-from pykai.local.session import connect
+from pykai.local.cluster_session import connect
 from pykai.objects import names
 from pykai.observe import tables
 

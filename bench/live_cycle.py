@@ -26,9 +26,9 @@ from bench import machine
 from bench.page import markdown, with_section
 from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
-from pykai.config import scheduler as configuration
-from pykai.config.scheduler import SchedulerConfig
-from pykai.kube import resources
+from pykai.config import scheduler_config as configuration
+from pykai.config.scheduler_config import SchedulerConfig
+from pykai.kube import api_resources
 from pykai.kube.api import EventType, Object, Resource, Selection
 from pykai.kube.informer import SharedInformer
 from pykai.model.params import SchedulerParams
@@ -36,11 +36,11 @@ from pykai.objects import names
 from pykai.observe import tables
 from pykai.observe.metrics import SCHEDULER, Metrics
 from pykai.plugins import registry
+from pykai.scheduler.cycle_metrics import record
 from pykai.scheduler.decision import Decision, make_decision
 from pykai.scheduler.informers import Informers
-from pykai.scheduler.metrics import record
 from pykai.scheduler.process_memory import keep_freed_memory
-from pykai.scheduler.status import StatusUpdater, WriteAccess, WriteQueue
+from pykai.scheduler.status_updater import StatusUpdater, WriteAccess, WriteQueue
 from pykai.verify.judge import verify
 
 GPUS = 8
@@ -212,9 +212,9 @@ class Scene:
         shell, gpus = self.shell, self.nodes * GPUS
         departments = (queue(f"department-{number}", "", gpus / DEPARTMENTS) for number in range(DEPARTMENTS))
         leaves = (queue(f"queue-{n}", f"department-{n % DEPARTMENTS}", gpus / QUEUES) for n in range(QUEUES))
-        for event in shell.added(resources.QUEUE, *departments, *leaves):
+        for event in shell.added(api_resources.QUEUE, *departments, *leaves):
             event()
-        for event in shell.added(resources.NODE, *map(node, range(self.nodes))):
+        for event in shell.added(api_resources.NODE, *map(node, range(self.nodes))):
             event()
         for number in range(gpus):
             for event in self._arrival(number, node_name(number // GPUS)):
@@ -234,13 +234,13 @@ class Scene:
         return pod(number, on, {**_ASKED, "cpu": f"{cpus}m", names.NVIDIA_GPU: str(gpus)})
 
     def _arrival(self, number: int, on: str = "") -> Events:
-        groups = self.shell.added(resources.POD_GROUP, group(number, self._queue(number)))
-        return [*groups, *self.shell.added(resources.POD, self._pod(number, on))]
+        groups = self.shell.added(api_resources.POD_GROUP, group(number, self._queue(number)))
+        return [*groups, *self.shell.added(api_resources.POD, self._pod(number, on))]
 
     def ending(self, number: int) -> Events:
         """The events of a pod of the beginning that ends and is cleared away."""
         body = self._pod(number, node_name(number // GPUS))
-        events = ((resources.POD, body), (resources.POD_GROUP, group(number, self._queue(number))))
+        events = ((api_resources.POD, body), (api_resources.POD_GROUP, group(number, self._queue(number))))
         return [self.shell.event(EventType.DELETED, resource, body) for resource, body in events]
 
     def arrivals(self, count: int) -> Events:
@@ -256,7 +256,7 @@ class Scene:
         self.measured.setdefault(f"{title}: {len(decision.bindings):,} bound{evicted}", []).append(steps)
         for binding in decision.bindings:
             body = self._pod(_number(binding.bind.pod[1]), binding.bind.node)
-            self.shell.event(EventType.MODIFIED, resources.POD, body)()
+            self.shell.event(EventType.MODIFIED, api_resources.POD, body)()
         for eviction in decision.evictions:
             for event in self.ending(_number(eviction.evict.pod[1])):
                 event()

@@ -24,10 +24,10 @@ import msgspec
 from bench.live_cluster import LiveCluster
 from bench.measure import BenchError
 from pykai.kube.api import Api, Deletion, EventType, Object, Propagation, Selection
+from pykai.kube.api_resources import JOB, NAMESPACE, POD, QUEUE
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import WatchChange
-from pykai.kube.resources import JOB, NAMESPACE, POD, QUEUE
 from pykai.objects import names
 
 SPACE = "bench"

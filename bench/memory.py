@@ -27,10 +27,10 @@ from bench.page import markdown
 from pykai.cli.install import install
 from pykai.hollow.hollow_node import GpuShape, NodeShape, node_object
 from pykai.kube.api import Api, Object, Patch
-from pykai.kube.resources import NODE, POD, POD_GROUP
+from pykai.kube.api_resources import NODE, POD, POD_GROUP
+from pykai.local.cluster_session import connect
 from pykai.local.control_plane import CONTROLLER_MANAGER
 from pykai.local.process import cpu_seconds
-from pykai.local.session import connect
 from pykai.objects import names
 from pykai.observe import tables
 

@@ -22,22 +22,22 @@ from bench import machine, page
 from bench.memory import memory
 from bench.page import markdown
 from pykai.cli.simulated_product import SimulatedProduct
-from pykai.config.scheduler import SchedulerConfig
+from pykai.config.scheduler_config import SchedulerConfig
 from pykai.hollow.hollow_node import GpuShape, NodeShape, node_object
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Deletion, Object, Selection
+from pykai.kube.api_resources import EVENT, NAMESPACE, NODE, POD, POD_GROUP, QUEUE
 from pykai.kube.clock import wall
 from pykai.kube.events import REMEMBERED_SECONDS
 from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import EVENT, NAMESPACE, NODE, POD, POD_GROUP, QUEUE
 from pykai.objects import names
 from pykai.observe import tables
 from pykai.scheduler.process_memory import RELEASE_SECONDS
 from pykai.simulate import loop
-from pykai.simulate.cluster import Hooks, Kubelets
 from pykai.simulate.faults.api import FaultPlan, FaultyApi
 from pykai.simulate.generate import queue
+from pykai.simulate.simulation import Hooks, Kubelets
 
 SPACE, TEAM, GPUS = "default", "team", 8
 START, SINCE = 1_767_225_600.0, "2026-01-01T00:00:00Z"
@@ -139,7 +139,7 @@ async def measure(nodes: int, pods: int, away: float, rounds: int) -> list[Round
     plan.active = False
     watches = InformerFactory(api)
     kubelets = Kubelets(api, watches, KubeletSettings(2.0, 5.0, 60.0, on_start=product.programs(api)))
-    faulty, hooks = FaultyApi(api, plan, "all", lambda: None), Hooks(lambda _: None, None)
+    faulty, hooks = FaultyApi(api, plan, "all", lambda: None), Hooks(lambda _snapshot, _plan: None, None)
     parts = (watches.run(), kubelets.run(), product.run_process("all", faulty, hooks))
     tasks = [asyncio.create_task(part) for part in parts]
     try:

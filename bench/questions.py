@@ -23,7 +23,7 @@ from aiohttp import ClientSession, CookieJar
 
 from pykai.dashboard.access import LoopbackGate
 from pykai.dashboard.board import Board, DecidedMoment, Title
-from pykai.dashboard.server import Dashboard, serving
+from pykai.dashboard.web_server import Dashboard, serving
 from pykai.explain.remedies import remedies
 from pykai.explain.running_workloads import expected_start
 from pykai.explain.source import Decided, from_file

@@ -21,8 +21,8 @@ from bench.live_cluster import QUEUE_CONTROLLER, SCHEDULER, LiveCluster, compone
 from bench.measure import BenchError
 from bench.page import markdown
 from pykai.cli.install import install
+from pykai.local.cluster_session import connect
 from pykai.local.process import cpu_seconds
-from pykai.local.session import connect
 from pykai.observe import tables
 
 NAME = "bench-start"

@@ -13,9 +13,9 @@ from typing import Any
 from pykai.controllers.operator.installation import KUEUE
 from pykai.controllers.operator.observation import CLUSTER_POLICY, FRACTIONING, MANAGED, WEBHOOKS
 from pykai.controllers.podgrouper.reader import plural_of
-from pykai.controllers.podgrouper.rules.kinds import TABLE as WORKLOADS
+from pykai.controllers.podgrouper.rules.workload_kinds import TABLE as WORKLOADS
 from pykai.kube.api import Resource
-from pykai.kube.resources import WORKLOAD
+from pykai.kube.api_resources import WORKLOAD
 from pykai.objects import names as known
 from pykai.objects.crds import DEFINITIONS
 from pykai.scheduler.informers import SOURCES

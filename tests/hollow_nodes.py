@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from pykai.hollow.hollow_node import NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings, Runtime
 from pykai.kube.api import Api
+from pykai.kube.api_resources import NODE
 from pykai.kube.errors import NotFound
-from pykai.kube.resources import NODE
 from pykai.local.kubelet import HollowKubelets
 
 

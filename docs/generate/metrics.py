@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from docs.generate import markdown
 from pykai.controllers import queue_status
-from pykai.controllers.usage import QUERY_LATENCY
+from pykai.controllers.past_usage import QUERY_LATENCY
 from pykai.observe import metrics
 from pykai.observe.metrics import Metric
 

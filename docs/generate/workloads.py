@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docs.generate import markdown
-from pykai.controllers.podgrouper.rules.kinds import ANY_VERSION, TABLE, WorkloadKind, wrapped
+from pykai.controllers.podgrouper.rules.workload_kinds import ANY_VERSION, TABLE, WorkloadKind, wrapped
 
 HEAD = """# Workloads
 

@@ -19,13 +19,13 @@ from pykai.cli.reservation import on_hollow_nodes
 from pykai.controllers.queue_status import QueueMetrics
 from pykai.dashboard.access import Gate, LoopbackGate, Reviews, Sessions, SignInGate
 from pykai.dashboard.board import Title
-from pykai.dashboard.live import LiveBoard
-from pykai.dashboard.server import Dashboard, serving
+from pykai.dashboard.live_board import LiveBoard
+from pykai.dashboard.web_server import Dashboard, serving
 from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object
+from pykai.kube.api_resources import NAMESPACE, POD, QUEUE, ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from pykai.kube.client import HttpApi
-from pykai.kube.resources import NAMESPACE, POD, QUEUE, ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from pykai.local.control_plane import ControlPlane
 from pykai.objects import kinds, names
 from tests import builders

@@ -13,7 +13,7 @@ from unittest import mock
 
 from pykai.cache.assumed import Assumptions
 from pykai.cli.fault_campaign import product_of
-from pykai.controllers.binder.bind_requests import BindRequestReconciler
+from pykai.controllers.binder.bind_reconciler import BindRequestReconciler
 from pykai.controllers.binder.reservations import Reservations
 from pykai.controllers.operator.observation import Observation
 from pykai.controllers.queue_status import QueueController

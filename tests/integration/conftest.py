@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
+from pykai.kube.api_resources import NAMESPACE, SERVICE_ACCOUNT
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import NotFound
-from pykai.kube.resources import NAMESPACE, SERVICE_ACCOUNT
 from pykai.local.build import Lines, ensure_binary
+from pykai.local.cluster_session import connect
 from pykai.local.control_plane import ControlPlane, start_cluster
-from pykai.local.session import connect
 from tests.timeouts import TIMEOUT_SECONDS
 
 from .mission_cluster import EXAMPLES, Mission, at_work, local_up

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from pykai.kube.api import EventType, Object, Resource
+from pykai.kube.api_resources import BIND_REQUEST, POD
 from pykai.kube.informer_store import WatchChange
-from pykai.kube.resources import BIND_REQUEST, POD
-from pykai.local.session import connect
+from pykai.local.cluster_session import connect
 from pykai.objects import names
 from tests.timeouts import TIMEOUT_SECONDS
 

@@ -24,17 +24,15 @@ import pytest
 
 from pykai.cli.local_cluster import LocalProduct
 from pykai.cli.reservation import on_hollow_nodes
-from pykai.explain.live import live, setting_of
-from pykai.explain.overview import Overview
+from pykai.explain.live_cluster import live, setting_of
 from pykai.explain.source import Decided, from_file
+from pykai.explain.views import Overview
 from pykai.explain.what_if import WhatIfResult, what_if
 from pykai.explain.why import explain
 from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object, Selection
-from pykai.kube.client import HttpApi
-from pykai.kube.errors import AlreadyExists, Forbidden, NotFound
-from pykai.kube.resources import (
+from pykai.kube.api_resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     DEPLOYMENT,
@@ -44,9 +42,11 @@ from pykai.kube.resources import (
     QUEUE,
     SERVICE_ACCOUNT,
 )
+from pykai.kube.client import HttpApi
+from pykai.kube.errors import AlreadyExists, Forbidden, NotFound
+from pykai.local.cluster_session import connect
 from pykai.local.clusters import ClusterFiles
 from pykai.local.control_plane import APISERVER, FLAGS, ControlPlane, start_cluster
-from pykai.local.session import connect
 from pykai.model.status import Status
 from pykai.objects import names
 from pykai.objects.units import rfc3339

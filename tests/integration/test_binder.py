@@ -17,10 +17,7 @@ from pykai.controllers.binder.binder import Binder
 from pykai.hollow.hollow_node import GpuShape, NodeShape, shape_devices
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object, Selection
-from pykai.kube.client import HttpApi
-from pykai.kube.errors import AlreadyExists, NotFound
-from pykai.kube.informer import InformerFactory
-from pykai.kube.resources import (
+from pykai.kube.api_resources import (
     BIND_REQUEST,
     CONFIG_MAP,
     PERSISTENT_VOLUME,
@@ -30,6 +27,9 @@ from pykai.kube.resources import (
     RUNTIME_CLASS,
     STORAGE_CLASS,
 )
+from pykai.kube.client import HttpApi
+from pykai.kube.errors import AlreadyExists, NotFound
+from pykai.kube.informer import InformerFactory
 from pykai.objects import names
 from tests.hollow_nodes import hollow_nodes
 

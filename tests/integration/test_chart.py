@@ -22,12 +22,21 @@ from pykai.controllers.operator.controller import OperatorSettings
 from pykai.controllers.operator.installation import KUEUE, OperatorEnvironment, topologies
 from pykai.controllers.operator.observation import MONITOR
 from pykai.kube.api import Api, Object, Patch, Ref, Selection
+from pykai.kube.api_resources import (
+    CONFIG,
+    CRD,
+    DEPLOYMENT,
+    MUTATING_WEBHOOK,
+    NAMESPACE,
+    QUEUE,
+    SHARD,
+    VALIDATING_WEBHOOK,
+)
 from pykai.kube.auth import BearerToken, from_kubeconfig
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory
 from pykai.kube.operations import define
-from pykai.kube.resources import CONFIG, CRD, DEPLOYMENT, MUTATING_WEBHOOK, NAMESPACE, QUEUE, SHARD, VALIDATING_WEBHOOK
 from pykai.local.control_plane import ControlPlane
 from pykai.objects.crds import manifests
 from pykai.observe.metrics import WorkMetrics

@@ -24,9 +24,7 @@ from pykai.engine.decide import decide
 from pykai.engine.plugin_api import PodScore
 from pykai.engine.policy import Policy
 from pykai.kube.api import Patch
-from pykai.kube.client import HttpApi
-from pykai.kube.errors import NotFound
-from pykai.kube.resources import (
+from pykai.kube.api_resources import (
     CSI_NODE,
     NAMESPACE,
     NODE,
@@ -35,8 +33,10 @@ from pykai.kube.resources import (
     POD,
     SERVICE_ACCOUNT,
 )
+from pykai.kube.client import HttpApi
+from pykai.kube.errors import NotFound
+from pykai.local.cluster_session import connect
 from pykai.local.control_plane import ControlPlane, start_cluster
-from pykai.local.session import connect
 from pykai.model.params import SchedulerParams
 from pykai.model.snapshot import Snapshot
 from pykai.objects import kinds

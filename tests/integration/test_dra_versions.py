@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pykai.kube.api import Object
+from pykai.kube.api_resources import DEVICE_CLASS, POD, QUEUE, RESOURCE_CLAIM, RESOURCE_SLICE
 from pykai.kube.client import HttpApi
-from pykai.kube.resources import DEVICE_CLASS, POD, QUEUE, RESOURCE_CLAIM, RESOURCE_SLICE
 from pykai.objects import names
 from tests import builders
 

@@ -19,9 +19,9 @@ import pytest
 from pykai.cli.install import install
 from pykai.hollow.hollow_node import GpuShape, NodeShape, repeat
 from pykai.kube.api import Api, EventType, Object, Selection
+from pykai.kube.api_resources import BIND_REQUEST, EVENT, POD
 from pykai.kube.client import HttpApi
 from pykai.kube.informer_store import WatchChange
-from pykai.kube.resources import BIND_REQUEST, EVENT, POD
 from pykai.local.control_plane import ControlPlane
 from pykai.objects import names
 from tests.hollow_nodes import hollow_nodes

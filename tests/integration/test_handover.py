@@ -13,8 +13,8 @@ from pykai.cli.reservation import on_hollow_nodes
 from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object, Selection
+from pykai.kube.api_resources import POD, POD_GROUP, QUEUE
 from pykai.kube.client import HttpApi
-from pykai.kube.resources import POD, POD_GROUP, QUEUE
 from pykai.local.control_plane import ControlPlane
 from pykai.objects import names
 from tests import builders

@@ -28,6 +28,17 @@ from pykai.kube.api import (
     Selection,
     WatchEvent,
 )
+from pykai.kube.api_resources import (
+    CONFIG_MAP,
+    CRD,
+    EVENT,
+    LEASE,
+    NAMESPACE,
+    POD,
+    POD_GROUP,
+    QUEUE,
+    TOPOLOGY,
+)
 from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi
 from pykai.kube.clock import Clock
@@ -45,17 +56,6 @@ from pykai.kube.events import REPEAT_SECONDS, EventRecorder, Regarding
 from pykai.kube.informer import InformerFactory, SharedInformer
 from pykai.kube.lease import Election
 from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import (
-    CONFIG_MAP,
-    CRD,
-    EVENT,
-    LEASE,
-    NAMESPACE,
-    POD,
-    POD_GROUP,
-    QUEUE,
-    TOPOLOGY,
-)
 from pykai.kube.transport import Settings
 from pykai.local.control_plane import ControlPlane
 from pykai.objects.crds import manifests

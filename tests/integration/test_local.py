@@ -16,15 +16,15 @@ import pytest
 from pykai.hollow.hollow_node import FakeNvml, GpuShape, HollowDevice, NodeShape, shape_devices
 from pykai.hollow.kubelet_settings import KubeletSettings, Log
 from pykai.kube.api import Object, Patch, Selection
+from pykai.kube.api_resources import JOB, NODE, POD
 from pykai.kube.client import HttpApi
 from pykai.kube.operations import bind
-from pykai.kube.resources import JOB, NODE, POD
 from pykai.local import clusters
+from pykai.local.cluster_session import ClusterPlan, LocalComponent, live
 from pykai.local.clusters import ClusterError, clusters_root
 from pykai.local.control_plane import ControlPlane, PartError, start_cluster
 from pykai.local.pod_runtime import Containers, Host, Image
 from pykai.local.process import ProcessId, identify, wait_for_end
-from pykai.local.session import ClusterPlan, LocalComponent, live
 from tests.hollow_nodes import hollow_nodes
 from tests.timeouts import TIMEOUT_SECONDS
 

@@ -13,9 +13,9 @@ from pykai.cli.reservation import on_hollow_nodes
 from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object, Patch, Selection
+from pykai.kube.api_resources import NODE, POD
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import Forbidden
-from pykai.kube.resources import NODE, POD
 from pykai.local.control_plane import ControlPlane
 from pykai.objects import names
 from tests import builders

@@ -15,8 +15,8 @@ from pykai.cli.install import install
 from pykai.controllers.podgrouper import grouper as pod_grouper
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings
 from pykai.kube.api import Object, Selection
+from pykai.kube.api_resources import EVENT, POD, POD_GROUP
 from pykai.kube.client import HttpApi
-from pykai.kube.resources import EVENT, POD, POD_GROUP
 from pykai.objects import names
 from tests.unit.controllers.live import running
 

@@ -11,9 +11,9 @@ from pykai.cli.local_cluster import LocalProduct
 from pykai.hollow.hollow_node import NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object, Patch
+from pykai.kube.api_resources import POD, QUEUE
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import Forbidden
-from pykai.kube.resources import POD, QUEUE
 from pykai.local.control_plane import ControlPlane
 from pykai.objects import names
 from tests import builders

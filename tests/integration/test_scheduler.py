@@ -19,14 +19,14 @@ import pytest
 
 from pykai.cli.install import install
 from pykai.cli.replay import Replay
-from pykai.config.scheduler import SchedulerConfig, policy
-from pykai.config.snapshot import load, params
+from pykai.config.scheduler_config import SchedulerConfig, policy
+from pykai.config.snapshot_file import load, params
 from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.kube.api import Object, Patch, Selection
+from pykai.kube.api_resources import BIND_REQUEST, POD, POD_GROUP, QUEUE
 from pykai.kube.client import HttpApi
 from pykai.kube.informer import InformerFactory
 from pykai.kube.operations import bind
-from pykai.kube.resources import BIND_REQUEST, POD, POD_GROUP, QUEUE
 from pykai.kube.workqueue import Pace, ReconcileLoop
 from pykai.model.params import SchedulerParams
 from pykai.objects import names

@@ -20,8 +20,8 @@ from pykai.controllers.binder.reservations import reservation_name
 from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object
+from pykai.kube.api_resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from pykai.kube.client import HttpApi
-from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from pykai.local.control_plane import ControlPlane
 from pykai.objects import names
 from tests.hollow_nodes import hollow_nodes

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pykai.kube.api import Object, Selection
+from pykai.kube.api_resources import EVENT, POD, POD_GROUP, QUEUE, WORKLOAD
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import ApiError
-from pykai.kube.resources import EVENT, POD, POD_GROUP, QUEUE, WORKLOAD
 from pykai.objects import names
 from tests import builders
 

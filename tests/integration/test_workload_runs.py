@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pykai.kube.operations import define
-from pykai.local.session import connect
+from pykai.local.cluster_session import connect
 
 from .mission_cluster import Mission, Object
 from .workload_operators import Operators, trimmed_definitions

@@ -21,13 +21,13 @@ import yaml
 from pykai.cli.install import install
 from pykai.controllers.podgrouper import grouper as pod_grouper
 from pykai.controllers.podgrouper.reader import plural_of
-from pykai.controllers.podgrouper.rules.kinds import ANY_VERSION, TABLE
+from pykai.controllers.podgrouper.rules.workload_kinds import ANY_VERSION, TABLE
 from pykai.kube.api import Object, Patch, Resource
+from pykai.kube.api_resources import BUILT_IN, CONFIG_MAP, NAMESPACE, POD, POD_GROUP, SERVICE_ACCOUNT
 from pykai.kube.client import HttpApi
 from pykai.kube.operations import define
-from pykai.kube.resources import BUILT_IN, CONFIG_MAP, NAMESPACE, POD, POD_GROUP, SERVICE_ACCOUNT
+from pykai.local.cluster_session import connect
 from pykai.local.control_plane import ControlPlane
-from pykai.local.session import connect
 from pykai.objects import names
 from tests.permissive_crd import permissive_crd
 from tests.unit.controllers.live import eventually, running

@@ -12,10 +12,10 @@ import pytest
 from pykai.cli.local_cluster import LocalProduct
 from pykai.hollow.hollow_node import NodeShape
 from pykai.kube.api import Object
+from pykai.kube.api_resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from pykai.kube.client import HttpApi
-from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
+from pykai.local.cluster_session import connect
 from pykai.local.control_plane import APISERVER, FLAGS, start_cluster
-from pykai.local.session import connect
 from tests.hollow_nodes import hollow_nodes
 from tests.timeouts import TIMEOUT_SECONDS
 

@@ -25,10 +25,10 @@ import yaml
 
 from pykai.controllers.podgrouper.reader import plural_of
 from pykai.kube.api import Api, Deletion, Object, Patch, Propagation, Resource, Selection
+from pykai.kube.api_resources import JOB, POD, STATEFUL_SET
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.operations import define
-from pykai.kube.resources import JOB, POD, STATEFUL_SET
-from pykai.local.session import connect
+from pykai.local.cluster_session import connect
 from pykai.objects.names import RUN_SECONDS as RUN_ANNOTATION
 from tests.unit.controllers.live import owned_by
 

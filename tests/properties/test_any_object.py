@@ -17,16 +17,14 @@ import structlog.testing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pykai.admission.pods import PodSettings
+from pykai.admission.pod_rules import PodSettings
 from pykai.cli import all as everything
 from pykai.cli.component import Process, run_composition
 from pykai.cli.install import install
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate
 from pykai.controllers.node_scale import ScalingSettings as ScalingSettings
 from pykai.kube.api import Object, Patch, Resource
-from pykai.kube.errors import ApiError
-from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import (
+from pykai.kube.api_resources import (
     BIND_REQUEST,
     JOB,
     NODE,
@@ -38,6 +36,8 @@ from pykai.kube.resources import (
     RESOURCE_CLAIM,
     TOPOLOGY,
 )
+from pykai.kube.errors import ApiError
+from pykai.kube.memory import MemoryApi
 from pykai.objects import names
 from pykai.objects.crds import manifests
 from tests.hostile_values import texts

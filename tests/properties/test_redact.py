@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given, settings
 
 from pykai.cache.cluster import ClusterCache
-from pykai.config.snapshot import RawObjects
+from pykai.config.snapshot_file import RawObjects
 from pykai.explain.redact import Words, _projected, redacted
 from pykai.explain.source import Decided, decided, joined
 from pykai.model.params import SchedulerParams

@@ -12,7 +12,7 @@ from itertools import product
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pykai.config.usage import Window, WindowType, last_reset, parse_cron
+from pykai.config.usage_db import Window, WindowType, last_reset, parse_cron
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import decide
 from pykai.engine.plugin_api import RunTimes

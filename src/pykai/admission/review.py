@@ -14,8 +14,7 @@ from typing import Any
 
 from msgspec import DecodeError, Struct, ValidationError, json
 
-from pykai.admission.podgroups import validate_pod_group
-from pykai.admission.pods import (
+from pykai.admission.pod_rules import (
     PodChange,
     PodCreation,
     PodSettings,
@@ -24,10 +23,11 @@ from pykai.admission.pods import (
     validate_pod,
     validate_pod_update,
 )
-from pykai.admission.queues import Enforcement, QueueRules, validate_queue, validate_queue_deletion
+from pykai.admission.podgroup_rules import validate_pod_group
+from pykai.admission.queue_rules import Enforcement, QueueRules, validate_queue, validate_queue_deletion
 from pykai.admission.resize import QuotaFacts, ResizeSettings, needs_check, validate_resize
 from pykai.admission.verdict import AdmissionVerdict, DeniedError, declared, judged
-from pykai.kube import resources
+from pykai.kube import api_resources
 from pykai.kube.api import Fields, Object, Resource
 from pykai.kube.errors import Forbidden
 from pykai.kube.memory import Admission
@@ -205,10 +205,10 @@ def _is_leaving(item: object) -> bool:
 
 
 PATHS: dict[Resource, tuple[str, ...]] = {
-    resources.POD: (MUTATE_POD, VALIDATE_POD),
-    resources.QUEUE: (VALIDATE_QUEUE,),
-    resources.POD_GROUP: (VALIDATE_POD_GROUP,),
-    resources.TOPOLOGY: (VALIDATE_TOPOLOGY,),
+    api_resources.POD: (MUTATE_POD, VALIDATE_POD),
+    api_resources.QUEUE: (VALIDATE_QUEUE,),
+    api_resources.POD_GROUP: (VALIDATE_POD_GROUP,),
+    api_resources.TOPOLOGY: (VALIDATE_TOPOLOGY,),
 }
 
 

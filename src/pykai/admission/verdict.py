@@ -18,7 +18,7 @@ from msgspec import ValidationError, convert
 
 from pykai.kube.api import Object
 from pykai.objects.schema import DURATION_RULES, Definition, Kind, Schema
-from pykai.objects.validation import default, violations
+from pykai.objects.schema_validation import default, violations
 
 PatchOperation = Object
 Parameters = ParamSpec("Parameters")

@@ -21,7 +21,7 @@ import structlog
 
 from pykai.admission import registration as rules
 from pykai.admission.certificates import ca_bundle, renew
-from pykai.admission.pods import PodSettings, fraction_runtime_class
+from pykai.admission.pod_rules import PodSettings, fraction_runtime_class
 from pykai.admission.registration import PodSelection
 from pykai.admission.resize import QuotaFacts, ResizeSettings
 from pykai.admission.review import (
@@ -33,15 +33,15 @@ from pykai.admission.review import (
     VALIDATE_TOPOLOGY,
     AdmissionRules,
 )
-from pykai.admission.server import SERVING_CERTIFICATES, Listen, WebhookServer
+from pykai.admission.webhook_server import SERVING_CERTIFICATES, Listen, WebhookServer
 from pykai.cache.podgroups import SEMI_PREEMPTIBLE, effective_preemptibility
 from pykai.cli.component import Composition, Part, own_host, own_namespace, process_of, run_component
 from pykai.cli.flags import BY_CONFIG_MAP, CLIENT, LOGS, SERVERS, SHARING_MODE, Flag, port, takes, warn_ineffective
 from pykai.controllers.unstructured import UnstructuredView
 from pykai.kube.api import Api, Object, Resource
+from pykai.kube.api_resources import MUTATING_WEBHOOK, POD_GROUP, PRIORITY_CLASS, QUEUE, VALIDATING_WEBHOOK
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.informer import InformerFactory
-from pykai.kube.resources import MUTATING_WEBHOOK, POD_GROUP, PRIORITY_CLASS, QUEUE, VALIDATING_WEBHOOK
 from pykai.objects import kinds, names
 from pykai.observe.metrics import WorkMetrics
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from pykai.admission.pods import PodSettings
+from pykai.admission.pod_rules import PodSettings
 from pykai.admission.registration import PodSelection
 from pykai.admission.resize import ResizeSettings
 from pykai.admission.review import AdmissionRules
@@ -48,7 +48,7 @@ from pykai.cli.flags import (
 from pykai.cli.install import install
 from pykai.cli.queue_controller import QueueControllerSettings
 from pykai.cli.scheduler import SchedulerSettings, check_config, config_of
-from pykai.controllers.binder.bind_requests import BindRules
+from pykai.controllers.binder.bind_reconciler import BindRules
 from pykai.controllers.binder.binder import BinderSettings
 from pykai.controllers.binder.plugins import DEFAULTS, HAMI, NVFRACTIONS, SHARING
 from pykai.controllers.binder.reservations import ReservationTemplate
@@ -58,10 +58,10 @@ from pykai.controllers.pod_group_status import PodGroupStatusSettings
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings as GroupingSettings
 from pykai.kube.api import Api
+from pykai.kube.api_resources import POD_GROUP
 from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi
 from pykai.kube.informer import InformerFactory
-from pykai.kube.resources import POD_GROUP
 from pykai.kube.workqueue import Pace
 from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics

@@ -22,7 +22,7 @@ from pykai.cli.flags import (
     warn_ineffective,
 )
 from pykai.config.fields import FieldError, converted
-from pykai.controllers.binder.bind_requests import BindRules
+from pykai.controllers.binder.bind_reconciler import BindRules
 from pykai.controllers.binder.binder import Binder, BinderSettings
 from pykai.controllers.binder.plugins import read_plugins
 from pykai.controllers.binder.reservations import ReservationTemplate

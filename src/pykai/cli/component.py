@@ -21,12 +21,12 @@ import click
 import structlog
 
 from pykai.kube.api import Api
+from pykai.kube.api_resources import LEASE
 from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import ApiError, CredentialsError
 from pykai.kube.informer import InformerFactory
 from pykai.kube.lease import Election, LeadershipLost
-from pykai.kube.resources import LEASE
 from pykai.kube.transport import Settings as ClientSettings
 from pykai.objects import names
 from pykai.observe import logs

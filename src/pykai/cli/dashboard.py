@@ -13,7 +13,7 @@ from pykai.cli.overview import board_of, live_board
 from pykai.cli.state import StateSource, cluster_options, reported_access_errors, source_of
 from pykai.dashboard.access import LoopbackGate, Reviews, Sessions, SignInGate
 from pykai.dashboard.board import Board
-from pykai.dashboard.server import Dashboard, serving
+from pykai.dashboard.web_server import Dashboard, serving
 from pykai.kube.clock import steady
 from pykai.observe.http import address_of
 

@@ -16,8 +16,8 @@ from typing import Any
 import click
 
 from pykai.cli.simulated_product import SimulatedProduct
-from pykai.config import scheduler
-from pykai.config.scheduler import SchedulerConfig
+from pykai.config import scheduler_config
+from pykai.config.scheduler_config import SchedulerConfig
 from pykai.plugins import registry
 from pykai.simulate.faults.run import Outcome, play, warm_up
 from pykai.simulate.faults.shrink import shrunk, story
@@ -45,7 +45,7 @@ def product_of(world: World) -> SimulatedProduct:
     config = SchedulerConfig()
     if world.numa:
         plugins = [{"name": name} for name in (*registry.BUILT_IN, "numa")]
-        config = scheduler.read({"tiers": [{"plugins": plugins}]})
+        config = scheduler_config.read({"tiers": [{"plugins": plugins}]})
     product = SimulatedProduct(config)
     product.scaling, product.operated = world.scaling, world.operator
     return product

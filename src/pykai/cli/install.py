@@ -18,11 +18,11 @@ from pykai.cli.component import reported_errors, set_up_logs
 from pykai.cli.flags import CLIENT, LOGS, Flag, at_least, takes, warn_ineffective
 from pykai.controllers.operator.installation import topologies
 from pykai.kube.api import Api, Object, Resource
+from pykai.kube.api_resources import NAMESPACE, PRIORITY_CLASS, QUEUE, SERVICE_ACCOUNT
 from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.operations import define
-from pykai.kube.resources import NAMESPACE, PRIORITY_CLASS, QUEUE, SERVICE_ACCOUNT
 from pykai.kube.transport import Settings
 from pykai.objects import names
 from pykai.objects.crds import manifests

@@ -34,7 +34,7 @@ from pykai.local.process import identify, resident_bytes
 from pykai.objects import names
 
 if TYPE_CHECKING:
-    from pykai.local.session import ClusterPlan
+    from pykai.local.cluster_session import ClusterPlan
 
 UP_SECONDS = 120.0
 _NODE_OPTIONS = ("nodes", "gpus", "gpu_memory", "gpu_product", "time_slices")
@@ -145,9 +145,9 @@ def takes_local_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _cluster_plan(options: LocalOptions) -> ClusterPlan:
     from pykai.cli import local_cluster
+    from pykai.local.cluster_session import ClusterPlan
     from pykai.local.control_plane import SCHEDULER
     from pykai.local.operators.running import component
-    from pykai.local.session import ClusterPlan
 
     operator_names = options.chosen_operators()
     autoscaled = AUTOSCALER in operator_names  # scaling pods, which represent waiting GPU shares, need kube-scheduler
@@ -212,7 +212,7 @@ def local() -> None:
 @takes_local_options
 def run(**parameters: Any) -> None:
     """Run a cluster in the foreground until Ctrl-C, then remove it."""
-    from pykai.local.session import run_cluster
+    from pykai.local.cluster_session import run_cluster
     from pykai.observe import logs
 
     logs.set_up()

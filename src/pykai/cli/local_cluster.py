@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pykai.admission.pods import PodSettings
+from pykai.admission.pod_rules import PodSettings
 from pykai.admission.registration import PodSelection
 from pykai.cli import all as everything
 from pykai.cli.admission import WebhookSettings
@@ -25,8 +25,8 @@ from pykai.hollow.hollow_node import HollowDevice
 from pykai.hollow.kubelet_settings import Log, OnStart
 from pykai.hollow.kubelet_settings import Program as PodProgram
 from pykai.kube.api import Api, Object
+from pykai.local.cluster_session import LocalComponent, connect
 from pykai.local.pod_runtime import Image, Images
-from pykai.local.session import LocalComponent, connect
 from pykai.objects import names
 
 HOST = "127.0.0.1"

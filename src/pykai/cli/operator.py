@@ -153,8 +153,10 @@ def check_configuration(document: dict[str, Any]) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _cached_remarks(document: bytes) -> tuple[str, ...]:
-    from pykai.config import scheduler as configuration  # imported late: with all plugins, a third of the start-up time
-    from pykai.config.usage import read_usage_config
+    from pykai.config import (
+        scheduler_config as configuration,  # imported late: with all plugins, a third of the start-up time
+    )
+    from pykai.config.usage_db import read_usage_config
     from pykai.plugins import registry
 
     config = configuration.read(msgspec.json.decode(document))

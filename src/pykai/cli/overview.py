@@ -25,11 +25,11 @@ from pykai.cli.state import (
     source_of,
     state_options,
 )
-from pykai.config.scheduler import params_for, policy
+from pykai.config.scheduler_config import params_for, policy
 from pykai.dashboard.board import Board, DecidedMoment, Title
-from pykai.dashboard.live import Following, LiveBoard
-from pykai.explain import tables
-from pykai.explain.live import DEFAULT_SHARD, UnreadableError, setting_of
+from pykai.dashboard.live_board import Following, LiveBoard
+from pykai.explain import view_tables
+from pykai.explain.live_cluster import DEFAULT_SHARD, UnreadableError, setting_of
 from pykai.kube.api import Api
 from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi
@@ -107,7 +107,7 @@ def _moment(options: dict[str, Any]) -> DecidedMoment:
 @rows_option
 @state_options
 @click.option(
-    "--resource", type=click.Choice(list(tables.UNITS)), help="Resource to show.  [default: gpu, cpu without GPUs]"
+    "--resource", type=click.Choice(list(view_tables.UNITS)), help="Resource to show.  [default: gpu, cpu without GPUs]"
 )
 def queues(output: str, rows: int, resource: str | None, **options: Any) -> None:
     """Show the tree of queues: quota, fair share, limit, use, requests, waiting workloads, and reclaim relations.
@@ -120,12 +120,12 @@ def queues(output: str, rows: int, resource: str | None, **options: Any) -> None
     if not print_as_data({"queues": views, "at": moment.at}, output):
         hidden = len(views) - rows
         more = [f"... {hidden} more queues: --rows shows more"] if hidden > 0 else []
-        show([tables.queue_table(views[:rows], unit_of(moment, resource)), *more])
+        show([view_tables.queue_table(views[:rows], unit_of(moment, resource)), *more])
 
 
-def unit_of(moment: DecidedMoment, resource: str | None = None) -> tables.Unit:
+def unit_of(moment: DecidedMoment, resource: str | None = None) -> view_tables.Unit:
     """The resource to show; by default GPUs, or CPU if there are no GPUs."""
-    return tables.UNITS[resource or ("gpu" if moment.decided.snapshot.nodes.allocatable[2].any() else "cpu")]
+    return view_tables.UNITS[resource or ("gpu" if moment.decided.snapshot.nodes.allocatable[2].any() else "cpu")]
 
 
 @click.command()
@@ -144,9 +144,9 @@ def queue(name: str, output: str, rows: int, **options: Any) -> None:
     if print_as_data({"queue": views[name], "orderOfService": waiting, "running": running, "at": moment.at}, output):
         return
     below = [each for each in overview.queues if name in (each.name, each.parent)]
-    parts = [tables.queue_table(below, unit_of(moment))]
-    parts.append(tables.order_table(f"Order of service: {len(waiting)}", waiting, moment.at, rows))
-    parts.append(tables.running_table(f"Running: {len(running)}", running, moment.at, rows))
+    parts = [view_tables.queue_table(below, unit_of(moment))]
+    parts.append(view_tables.order_table(f"Order of service: {len(waiting)}", waiting, moment.at, rows))
+    parts.append(view_tables.running_table(f"Running: {len(running)}", running, moment.at, rows))
     view, lines = views[name], list[str]()
     if view.leaf:
         lines.append(f"May reclaim from: {', '.join(view.may_reclaim_from) or 'no queue now'}")
@@ -170,7 +170,7 @@ def nodes(names: Sequence[str], output: str, rows: int, **options: Any) -> None:
         chosen = tuple(node for node in devices.nodes if node.name in names)
         devices = msgspec.structs.replace(devices, nodes=chosen)
     if not print_as_data({"totals": devices.totals, "nodes": devices.nodes, "at": moment.at}, output):
-        show(tables.node_tables(devices, rows))
+        show(view_tables.node_tables(devices, rows))
 
 
 @click.command()
@@ -188,8 +188,8 @@ def evictions(output: str, rows: int, **options: Any) -> None:
     planned = moment.overview.evictions
     if print_as_data({"past": past, "nextCycle": planned, "at": moment.at}, output):
         return
-    parts = [] if board.title.kind == "snapshot" else [tables.eviction_table(f"Evicted: {len(past)}", past, rows)]
-    show([*parts, tables.eviction_table(f"In the next cycle: {len(planned)}", planned, rows)])
+    parts = [] if board.title.kind == "snapshot" else [view_tables.eviction_table(f"Evicted: {len(past)}", past, rows)]
+    show([*parts, view_tables.eviction_table(f"In the next cycle: {len(planned)}", planned, rows)])
 
 
 def _read_board(source: StateSource) -> tuple[Board, DecidedMoment]:
@@ -249,9 +249,9 @@ def _screen(board: Board, moment: DecidedMoment, rows: int) -> Iterable[Any]:
     overview, totals = moment.overview, moment.devices.totals
     waiting, evicted = overview.waiting, board.evictions()
     at = rfc3339(moment.at)
-    yield Text(f"{board.title.name}  {at}  {tables.totals_line(totals)}", style="bold")
+    yield Text(f"{board.title.name}  {at}  {view_tables.totals_line(totals)}", style="bold")
     yield from (Text(problem, style="yellow") for problem in board.problems)
-    yield tables.queue_table(overview.queues[: 2 * rows], unit_of(moment))
-    yield tables.order_table(f"Waiting: {len(waiting)}", waiting, moment.at, rows)
+    yield view_tables.queue_table(overview.queues[: 2 * rows], unit_of(moment))
+    yield view_tables.order_table(f"Waiting: {len(waiting)}", waiting, moment.at, rows)
     if evicted:
-        yield tables.eviction_table(f"Evicted: {len(evicted)}", evicted, max(rows // 3, 3))
+        yield view_tables.eviction_table(f"Evicted: {len(evicted)}", evicted, max(rows // 3, 3))

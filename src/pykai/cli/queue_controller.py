@@ -10,7 +10,7 @@ from typing import Any
 import click
 import structlog
 
-from pykai.admission.queues import ENFORCEMENTS, Enforcement
+from pykai.admission.queue_rules import ENFORCEMENTS, Enforcement
 from pykai.admission.review import AdmissionRules
 from pykai.cli.admission import QUEUES, WEBHOOK, Webhooks, WebhookSettings, watched_queues, webhook_settings
 from pykai.cli.component import Composition, Part, process_of, run_component
@@ -29,8 +29,8 @@ from pykai.cli.flags import (
 from pykai.controllers import queue_status
 from pykai.controllers.queue_status import LABELS, QueueLabels, QueueMetrics, QueueStatusSettings
 from pykai.kube.api import Api
+from pykai.kube.api_resources import QUEUE
 from pykai.kube.informer import InformerFactory
-from pykai.kube.resources import QUEUE
 from pykai.objects import kinds, names
 from pykai.observe.metrics import WorkMetrics
 

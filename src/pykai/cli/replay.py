@@ -21,9 +21,9 @@ import numpy.ma  # noqa: F401  numpy imports it in the middle of the first `uniq
 
 from pykai.cache.cluster import Change, ClusterCache
 from pykai.cli.flags import InputError
-from pykai.config import snapshot
+from pykai.config import snapshot_file
 from pykai.config.fields import FieldError, field_error
-from pykai.config.snapshot import SnapshotFile
+from pykai.config.snapshot_file import SnapshotFile
 from pykai.engine.budgets import Clock
 from pykai.engine.decide import decide
 from pykai.explain.source import of_file
@@ -224,7 +224,9 @@ def reported_input_errors(file: Path) -> Iterator[None]:
     except units.QuantityError as error:
         raise InputError(f"{file}: {_first_invalid_quantity(file) or error}") from error
     except msgspec.ValidationError as error:
-        raise InputError(f"{file}: {_first_malformed_part(file) or field_error(error, snapshot.MEMBER)}") from error
+        raise InputError(
+            f"{file}: {_first_malformed_part(file) or field_error(error, snapshot_file.MEMBER)}"
+        ) from error
 
 
 def run_cycles(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
@@ -276,8 +278,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 def _first_malformed_part(file: Path) -> FieldError | None:
     """The path and error of the first part of a pod's spec with a wrong type, which a cycle decodes lazily."""
-    for number, pod in enumerate(snapshot.raw_objects(file).get("pods") or ()):
-        path = f"{snapshot.MEMBER}: rawObjects.pods[{number}].spec"
+    for number, pod in enumerate(snapshot_file.raw_objects(file).get("pods") or ()):
+        path = f"{snapshot_file.MEMBER}: rawObjects.pods[{number}].spec"
         for part, message in pod_checks.shapes(pod.get("spec") or {}, path):
             return FieldError(part, message)
     return None
@@ -285,11 +287,11 @@ def _first_malformed_part(file: Path) -> FieldError | None:
 
 def _first_invalid_quantity(file: Path) -> FieldError | None:
     """The path and error of the first invalid quantity in the file; hand-edited snapshots have them."""
-    for path, text in _quantities(snapshot.raw_objects(file), "rawObjects"):
+    for path, text in _quantities(snapshot_file.raw_objects(file), "rawObjects"):
         try:
             units.parse_quantity(text)
         except units.QuantityError as error:
-            return FieldError(f"{snapshot.MEMBER}: {path}", str(error))
+            return FieldError(f"{snapshot_file.MEMBER}: {path}", str(error))
     return None
 
 

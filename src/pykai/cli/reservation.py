@@ -21,10 +21,10 @@ from pykai.hollow.hollow_node import FakeNvml, HollowDevice
 from pykai.hollow.kubelet_settings import Log as PodLog
 from pykai.hollow.kubelet_settings import OnStart, Program
 from pykai.kube.api import Api, Object, Patch, Ref
+from pykai.kube.api_resources import POD
 from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import ApiError, NotFound
-from pykai.kube.resources import POD
 from pykai.objects import names
 
 FLAGS = (

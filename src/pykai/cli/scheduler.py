@@ -27,11 +27,11 @@ from pykai.cli.flags import (
     takes,
     warn_ineffective,
 )
-from pykai.config import scheduler as configuration
+from pykai.config import scheduler_config as configuration
 from pykai.config.fields import FieldError
-from pykai.config.scheduler import SchedulerConfig, remarks
-from pykai.config.usage import UsageConfig, read_usage_config
-from pykai.controllers.usage import QUERY_LATENCY, UsageLister, UsageSource, source_of
+from pykai.config.scheduler_config import SchedulerConfig, remarks
+from pykai.config.usage_db import UsageConfig, read_usage_config
+from pykai.controllers.past_usage import QUERY_LATENCY, UsageLister, UsageSource, source_of
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api
 from pykai.kube.clock import wall

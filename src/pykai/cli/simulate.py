@@ -19,25 +19,25 @@ from pykai.cli.component import GC_THRESHOLDS, reported_errors
 from pykai.cli.fault_campaign import SEEDS, play_faults
 from pykai.cli.flags import InputError, no_nan
 from pykai.cli.simulated_product import SimulatedProduct
-from pykai.config import scheduler, snapshot
+from pykai.config import scheduler_config, snapshot_file
 from pykai.config.fields import FieldError, path_prefix
-from pykai.config.scheduler import SchedulerConfig, remarks
-from pykai.config.usage import read_usage_config
+from pykai.config.scheduler_config import SchedulerConfig, remarks
+from pykai.config.usage_db import read_usage_config
 from pykai.model.params import SchedulerParams
 from pykai.objects import units
 from pykai.plugins import registry
 from pykai.scheduler.decision import Decision
 from pykai.scheduler.informers import SOURCES
 from pykai.scheduler.scheduler import unobserved
-from pykai.simulate import generate, manifests, traces, validation
-from pykai.simulate.cluster import BrokenError, Progress, Setting, Simulation
+from pykai.simulate import generate, manifest_validation, manifests, traces
 from pykai.simulate.history import SimulationResult, document
+from pykai.simulate.manifest_validation import Admitted, ManifestsError
 from pykai.simulate.manifests import Manifest, ManifestError, Origin, is_read_from_a_cluster
+from pykai.simulate.simulation import BrokenError, Progress, Setting, Simulation
 from pykai.simulate.timeline import clock
-from pykai.simulate.validation import Admitted, ManifestsError
 
 if TYPE_CHECKING:
-    from pykai.dashboard.simulated import DecisionLog
+    from pykai.dashboard.simulated_board import DecisionLog
 
 SNAPSHOTS = (".zip", ".gzip")
 GENERATED = ("--nodes", "--jobs", "--trace")
@@ -78,20 +78,22 @@ def read_input(options: SimulateOptions) -> Input:
     config, params = SchedulerConfig(), SchedulerParams()
     loaded = [*generate.nodes(options.nodes, options.gpus)]
     if snapshots:
-        file = snapshot.load(snapshots[0])
-        config, params = scheduler.read(file.config), snapshot.params(file)
+        file = snapshot_file.load(snapshots[0])
+        config, params = scheduler_config.read(file.config), snapshot_file.params(file)
         loaded += from_snapshot(snapshots[0])
     loaded += manifests.read([path for path in options.paths if path not in snapshots], options.recursive)
-    loaded, note = validation.relevant(loaded)
+    loaded, note = manifest_validation.relevant(loaded)
     if options.jobs:
         loaded += _generated_jobs(options, loaded)
     if options.trace:
         gpus = options.nodes * options.gpus
         loaded += traces.manifests(traces.day(gpus, options.seed), traces.quotas(gpus))
-    objects = validation.admit(generate.with_defaults(loaded))
+    objects = manifest_validation.admit(generate.with_defaults(loaded))
     if not any(one.obj.get("kind") == "Node" for one in loaded):
         raise FieldError("no nodes", "add a Node to the manifests, or generate some with --nodes 10 --gpus 8")
-    return Input(objects, [note] if note else [], scheduler.load(options.config) if options.config else config, params)
+    return Input(
+        objects, [note] if note else [], scheduler_config.load(options.config) if options.config else config, params
+    )
 
 
 def _generated_jobs(options: SimulateOptions, loaded: Sequence[Manifest]) -> list[Manifest]:
@@ -104,7 +106,7 @@ def _generated_jobs(options: SimulateOptions, loaded: Sequence[Manifest]) -> lis
 
 def from_snapshot(path: Path) -> list[Manifest]:
     """The objects of a snapshot file."""
-    objects = snapshot.raw_objects(path)
+    objects = snapshot_file.raw_objects(path)
     by_section = {source.section: source.resource for source in SOURCES}
     return [
         Manifest(Origin(str(path), number), {"apiVersion": kind.api_version, "kind": kind.kind, **obj})
@@ -126,7 +128,7 @@ def simulation(
     inputs = read_input(options)
     start = start_time(inputs.objects)
     with path_prefix(f"{options.config}: "):
-        scheduler.policy(inputs.config, registry.make, registry.BUILT_IN)
+        scheduler_config.policy(inputs.config, registry.make, registry.BUILT_IN)
         usage = read_usage_config(inputs.config.usage_db, start) if inputs.config.usage_db else None
     setting = Setting(seed=options.seed, start=start, job_runs=options.job_seconds, usage=usage)
     arrivals = [one.arrival(options.seed) for one in inputs.objects]
@@ -148,7 +150,7 @@ def start_time(objects: Sequence[Admitted]) -> float:
 
 def remarks_of(file: Path | None) -> list[str]:
     """Notes on what has no effect in a scheduler configuration."""
-    return [f"{file}: {line}" for line in remarks(scheduler.load(file), registry.make)] if file else []
+    return [f"{file}: {line}" for line in remarks(scheduler_config.load(file), registry.make)] if file else []
 
 
 # -------------------------------------------------------------------------------------------------------------- command
@@ -237,7 +239,7 @@ def simulate(  # noqa: PLR0913 - what is done with the outcome
 
 
 def _decision_log() -> DecisionLog:
-    from pykai.dashboard.simulated import DecisionLog  # imports the dashboard, which few simulations need
+    from pykai.dashboard.simulated_board import DecisionLog  # imports the dashboard, which few simulations need
 
     return DecisionLog()
 
@@ -245,7 +247,7 @@ def _decision_log() -> DecisionLog:
 def _serve_dashboard(options: SimulateOptions, log: DecisionLog, run: Simulation, outcome: SimulationResult) -> None:
     """Serve the dashboard of the run until Ctrl-C."""
     from pykai.cli.dashboard import PORT, serve_on_loopback
-    from pykai.dashboard.simulated import simulated_board
+    from pykai.dashboard.simulated_board import simulated_board
 
     name = " ".join(map(str, options.paths)) or f"{options.nodes} nodes, {options.jobs} jobs"
     board = simulated_board(name, log, outcome, run.setting.start)
@@ -330,7 +332,7 @@ def _print_result(outcome: SimulationResult, seed: int, output: str, rows: int) 
         click.echo(yaml.safe_dump(document(outcome, seed), sort_keys=False, allow_unicode=True), nl=False)
     else:
         from pykai.observe.tables import console, show
-        from pykai.simulate.tables import tables
+        from pykai.simulate.result_tables import tables
 
         out = console()
         show(tables(outcome, rows, out.width), out)

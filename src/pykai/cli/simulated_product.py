@@ -9,30 +9,30 @@ from dataclasses import replace
 from functools import partial
 
 from pykai.admission.certificates import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
-from pykai.admission.pods import PodSettings
+from pykai.admission.pod_rules import PodSettings
 from pykai.admission.review import AdmissionRules, webhooks
 from pykai.cli import all as everything
 from pykai.cli import binder, node_scale_adjuster, operator, pod_group_controller, pod_grouper, queue_controller
 from pykai.cli import scheduler as scheduler_command
 from pykai.cli.component import Compose, Process, run_composition
 from pykai.cli.reservation import on_hollow_nodes
-from pykai.config.scheduler import SchedulerConfig
+from pykai.config.scheduler_config import SchedulerConfig
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
 from pykai.controllers.operator.controller import OperatorSettings
 from pykai.controllers.operator.desired import Validators
 from pykai.controllers.operator.installation import OperatorEnvironment
 from pykai.hollow.kubelet_settings import OnStart
 from pykai.kube.api import Api, Object
+from pykai.kube.api_resources import LEASE
 from pykai.kube.lease import Election
 from pykai.kube.memory import Admission
-from pykai.kube.resources import LEASE
 from pykai.model.params import SchedulerParams
 from pykai.objects import crds, names
 from pykai.observe import logs
 from pykai.scheduler.decision import Decision
 from pykai.scheduler.queueing_hints import Debounce
 from pykai.scheduler.scheduler import unobserved
-from pykai.simulate.cluster import Hooks
+from pykai.simulate.simulation import Hooks
 
 _PROCESS = Process("kai", metrics_address="0", health_address="0")
 OPERATOR = "operator"
@@ -90,7 +90,7 @@ class SimulatedProduct:
     @property
     def components(self) -> Sequence[str]:
         """See `faults.run.Deployment`."""
-        return tuple(self._separate_components(self._settings(Hooks(lambda _: None, None))))
+        return tuple(self._separate_components(self._settings(Hooks(lambda _snapshot, _plan: None, None))))
 
     @property
     def beside(self) -> Sequence[str]:
@@ -125,7 +125,7 @@ class SimulatedProduct:
         options = replace(defaults.scheduler.options, params=self._params, debounce=self._debounce)
 
         def observe(decision: Decision) -> None:
-            hooks.observe(decision)
+            hooks.observe(decision.snapshot, decision.plan)
             self._observe(decision)
 
         scheduler = replace(defaults.scheduler, options=options, config=self._config, plugin_port=None, observe=observe)

@@ -62,7 +62,7 @@ def _copy(file: Path, out: IO[bytes], redact: bool) -> None:
 
 
 def _take_snapshot(source: StateSource, file: Path) -> Path:
-    from pykai.explain.live import listed, setting_of
+    from pykai.explain.live_cluster import listed, setting_of
     from pykai.plugins import registry
     from pykai.scheduler.debug_server import SnapshotContext, write_snapshot
 

@@ -69,14 +69,14 @@ def read_state(source: StateSource) -> Decided:
     if source.snapshot is not None:
         with reported_input_errors(source.snapshot):
             return from_file(source.snapshot, source.now)
-    from pykai.explain.live import live
+    from pykai.explain.live_cluster import live
 
     return with_api(source, lambda api: live(api, source.shard, source.now))
 
 
 def with_api(source: StateSource, work: Callable[[Api], Awaitable[T]]) -> T:
     """Run `work` with an API client of the live cluster; errors are click errors of one line."""
-    from pykai.explain.live import UnreadableError
+    from pykai.explain.live_cluster import UnreadableError
     from pykai.kube.auth import find_access
     from pykai.kube.client import HttpApi
 

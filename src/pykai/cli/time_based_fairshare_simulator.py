@@ -16,15 +16,15 @@ from pykai.cli.flags import Flag, InputError, takes, warn_ineffective
 from pykai.cli.simulate import play, write_report
 from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config.fields import FieldError
-from pykai.config.scheduler import PluginChoice, SchedulerConfig
+from pykai.config.scheduler_config import PluginChoice, SchedulerConfig
 from pykai.observe import logs
 from pykai.plugins import registry
 from pykai.scheduler.queueing_hints import Debounce
-from pykai.simulate import generate, time_based, validation
-from pykai.simulate.cluster import Simulation
+from pykai.simulate import generate, manifest_validation, time_based
+from pykai.simulate.manifest_validation import ManifestsError
 from pykai.simulate.manifests import ManifestError
+from pykai.simulate.simulation import Simulation
 from pykai.simulate.time_based import Study, objects
-from pykai.simulate.validation import ManifestsError
 
 STANDARD = "-"
 EXAMPLE = "examples/time-based-fairshare/simulation-config.yaml"
@@ -44,7 +44,7 @@ DEBOUNCE = Debounce(period=1.0, pause=1.0, burst=1.0, refresh=1.0)
 def simulation(study: Study, source: str) -> Simulation:
     """The simulation of a study; `source`: its file, for messages."""
     unadmitted = objects(study, source)
-    arrivals = [each.arrival(0) for each in validation.admit(generate.with_defaults(unadmitted))]
+    arrivals = [each.arrival(0) for each in manifest_validation.admit(generate.with_defaults(unadmitted))]
     arguments = {"proportion": {"kValue": str(study.k_value)}}
     choices = tuple(PluginChoice("", name, arguments.get(name, {})) for name in registry.BUILT_IN)
     config = SchedulerConfig(plugins=choices, usage_db=time_based.usage_document(study))

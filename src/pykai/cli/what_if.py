@@ -19,8 +19,8 @@ from pykai.explain.what_if import Loss, RejectedError, WhatIfResult
 from pykai.observe import logs
 from pykai.observe.wording import short_name, suggestion
 from pykai.simulate import manifests
+from pykai.simulate.manifest_validation import ManifestsError
 from pykai.simulate.manifests import ManifestError
-from pykai.simulate.validation import ManifestsError
 
 
 @click.command("what-if")

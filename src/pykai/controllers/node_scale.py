@@ -19,11 +19,11 @@ import structlog
 
 from pykai.controllers.unstructured import unstructured_pod
 from pykai.kube.api import EVERYTHING, Api, Object, Patch, Selection
+from pykai.kube.api_resources import POD
 from pykai.kube.clock import steady
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import WatchChange
-from pykai.kube.resources import POD
 from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, unmetered
 from pykai.objects import gpu_request, kinds, names, nvfractions, units
 from pykai.objects.units import sum_resources

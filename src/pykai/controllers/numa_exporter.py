@@ -28,9 +28,9 @@ from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 from msgspec import json
 
 from pykai.kube.api import Api, Object, Patch, Selection
+from pykai.kube.api_resources import POD
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.informer_store import Key
-from pykai.kube.resources import POD
 from pykai.kube.workqueue import Pace, ReconcileLoop, RetryLater
 from pykai.objects import kinds, names
 

@@ -23,10 +23,10 @@ from pykai.cache.podgroups import DEFAULT_PRIORITY, SEMI_PREEMPTIBLE, effective_
 from pykai.controllers.ttl_cache import MutationCache
 from pykai.controllers.unstructured import UnstructuredView, merge_patch, to_unstructured, unstructured_pod
 from pykai.kube.api import EVERYTHING, Api, EventType, Object, Patch, Selection
+from pykai.kube.api_resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Key, WatchChange
-from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
 from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.objects import gpu_request, kinds, names, nvfractions, pod_resize, units
 from pykai.objects.custom_resources import SubGroup

@@ -23,10 +23,10 @@ import structlog
 from pykai.controllers.ttl_cache import MutationCache
 from pykai.controllers.unstructured import merge_patch, to_unstructured
 from pykai.kube.api import Api, EventType, Object, Patch
+from pykai.kube.api_resources import POD_GROUP, QUEUE
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import WatchChange
-from pykai.kube.resources import POD_GROUP, QUEUE
 from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, unmetered
 from pykai.objects import kinds, units
 from pykai.objects.kinds import PodGroup

@@ -16,8 +16,8 @@ from typing import TypeVar
 from aiohttp import web
 
 from pykai.kube.api import Api, Object, Resource
+from pykai.kube.api_resources import NODE, POD, QUEUE
 from pykai.kube.errors import ApiError
-from pykai.kube.resources import NODE, POD, QUEUE
 from pykai.scheduler.debug_server import ACCESS_REVIEW, TOKEN_REVIEW
 
 KEPT_SECONDS = 60.0

@@ -18,8 +18,8 @@ import msgspec
 
 from pykai.cache.cluster import KINDS, ClusterCache
 from pykai.explain.device_map import DeviceMap, device_map
-from pykai.explain.overview import EvictionView, Overview
 from pykai.explain.source import Decided
+from pykai.explain.views import EvictionView, Overview
 from pykai.model.plan import Key
 
 MOST_SAMPLES = 720

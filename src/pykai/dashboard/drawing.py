@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from pykai.dashboard.board import BoardSample
-from pykai.explain.overview import EvictionView, QueueView
+from pykai.explain.views import EvictionView, QueueView
 from pykai.model.resources import UNLIMITED
 
 WIDTH, HEIGHT = 1000.0, 100.0

@@ -17,8 +17,8 @@ import msgspec
 from pykai.dashboard import drawing
 from pykai.dashboard.redaction import OTHERS, RedactedView
 from pykai.explain.device_map import NodeView
-from pykai.explain.overview import WorkloadView
-from pykai.explain.tables import age
+from pykai.explain.view_tables import age
+from pykai.explain.views import WorkloadView
 from pykai.model.plan import Key
 from pykai.model.resources import UNLIMITED
 from pykai.model.status import Status

@@ -15,7 +15,7 @@ import msgspec
 from pykai.dashboard.access import Viewer
 from pykai.dashboard.board import Board, BoardSample, DecidedMoment, HistoryLine
 from pykai.explain.device_map import DeviceMap, DeviceView, Holder, NodeView
-from pykai.explain.overview import Amount, EvictionView, QueueView, WorkloadView
+from pykai.explain.views import Amount, EvictionView, QueueView, WorkloadView
 from pykai.model.plan import Key
 from pykai.model.resources import UNLIMITED
 

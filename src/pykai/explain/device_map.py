@@ -13,7 +13,7 @@ import numpy as np
 
 from pykai.engine.amounts import PodAmounts, amounts_of_classes
 from pykai.engine.initial_state import node_columns
-from pykai.explain.overview import CORE
+from pykai.explain.views import CORE
 from pykai.model.pods import GpuKind
 from pykai.model.resources import CPU, GPU, MEMORY
 from pykai.model.snapshot import Snapshot

@@ -16,7 +16,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from pykai.config.snapshot import MEMBER, RawObjects
+from pykai.config.snapshot_file import MEMBER, RawObjects
 from pykai.objects import names
 from pykai.objects.pod_template import Container
 

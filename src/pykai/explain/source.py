@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pykai.cache.cluster import Change, ClusterCache
-from pykai.config import scheduler, snapshot
+from pykai.config import scheduler_config, snapshot_file
 from pykai.config.fields import path_prefix
-from pykai.config.snapshot import SnapshotFile
+from pykai.config.snapshot_file import SnapshotFile
 from pykai.engine.budgets import UNLIMITED
 from pykai.engine.decide import decide, service_order
 from pykai.engine.policy import Policy
@@ -122,17 +122,17 @@ class Opened:
 
 def opened(path: Path, now: float | None = None) -> Opened:
     """Open a file to decide on; `now` None: the latest time in it. FieldError names the invalid field."""
-    parsed = snapshot.load(path)
-    with path_prefix(f"{path}: {snapshot.MEMBER}: "):
-        return of_file(parsed, now or snapshot.observed_at(parsed) or time.time())
+    parsed = snapshot_file.load(path)
+    with path_prefix(f"{path}: {snapshot_file.MEMBER}: "):
+        return of_file(parsed, now or snapshot_file.observed_at(parsed) or time.time())
 
 
 def of_file(file: SnapshotFile, now: float) -> Opened:
     """Prepare a parsed file to decide on; FieldError names the invalid field of its configuration."""
     with path_prefix("config"):
-        policy = scheduler.policy(scheduler.read(file.config), registry.make, registry.BUILT_IN)
+        policy = scheduler_config.policy(scheduler_config.read(file.config), registry.make, registry.BUILT_IN)
     objects = joined(file.raw_objects.all())
-    params = scheduler.params_for(policy, snapshot.params(file))
+    params = scheduler_config.params_for(policy, snapshot_file.params(file))
     return Opened(file, objects, params, replace(policy, budgets=UNLIMITED), now)
 
 
@@ -141,7 +141,7 @@ def from_file(path: Path, now: float | None = None) -> Decided:
     source = opened(path, now)
     found = decided(source.cache(), source.policy, source.now)
     mode = source.file.scheduler_params.gpu_sharing_mode
-    return replace(found, objects=partial(snapshot.raw_objects, path), gpu_sharing_mode=mode)
+    return replace(found, objects=partial(snapshot_file.raw_objects, path), gpu_sharing_mode=mode)
 
 
 def joined(objects: Iterable[Any]) -> list[Any]:

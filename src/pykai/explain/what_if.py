@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from pykai.admission.pods import PodSettings
+from pykai.admission.pod_rules import PodSettings
 from pykai.admission.review import AdmissionRules, webhooks
 from pykai.cache.cluster import Change
 from pykai.controllers.podgrouper import grouper
@@ -27,20 +27,20 @@ from pykai.explain.remedies import never
 from pykai.explain.source import Decided, joined
 from pykai.explain.why import EVICTED, NOT_READY, STARTS, VICTIMS, Explanation, explain
 from pykai.kube.api import Api, Object, Resource
+from pykai.kube.api_resources import NAMESPACE, POD, PRIORITY_CLASS, QUEUE
 from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError
 from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import NAMESPACE, POD, PRIORITY_CLASS, QUEUE
 from pykai.model.plan import Category
 from pykai.objects import crds, kinds, names
 from pykai.objects.gpu_request import shares_gpu
 from pykai.objects.units import rfc3339
 from pykai.scheduler.informers import SOURCES
-from pykai.simulate import loop, validation
-from pykai.simulate.controllers import WorkloadControllers, settled
+from pykai.simulate import loop, manifest_validation
+from pykai.simulate.manifest_validation import Admitted
 from pykai.simulate.manifests import Manifest
-from pykai.simulate.validation import Admitted
+from pykai.simulate.workload_controllers import WorkloadControllers, settled
 from pykai.simulate.workloads import definitions
 
 SETTLED_SECONDS = 30.0
@@ -177,7 +177,7 @@ def objects_of(decided: Decided, manifests: Sequence[Manifest]) -> tuple[list[An
     known = list(_existing(decided))
     there = {(resource.kind, obj["metadata"]["name"]) for resource, obj in known}
     there |= {("Node", name) for name in decided.snapshot.nodes.names}
-    admitted = validation.admit(manifests, there)
+    admitted = manifest_validation.admit(manifests, there)
     pods = decided.cache.of(kinds.Pod)
     if twice := [one for one in admitted if one.obj["kind"] == "Pod" and (one.key[1], one.key[2]) in pods]:
         raise RejectedError("\n".join(f"{one.manifest.origin}: pod {'/'.join(one.key[1:])} exists" for one in twice))

@@ -23,9 +23,9 @@ from pykai.hollow.hollow_node import HollowDevice, NodeLedger, RefusalError, nod
 from pykai.hollow.kubelet_settings import NEVER, ContainerLog, KubeletSettings, PodLog, Runtime, RuntimePod
 from pykai.hollow.visible_devices import visible_devices
 from pykai.kube.api import Api, Deletion, Object, Patch
+from pykai.kube.api_resources import POD
 from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, Invalid, NotFound
-from pykai.kube.resources import POD
 from pykai.objects import names, units
 
 _logger = structlog.get_logger(__name__)

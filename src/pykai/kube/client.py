@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from pykai.kube import resources as known
+from pykai.kube import api_resources as known
 from pykai.kube.api import (
     ALL_AT_ONCE,
     EVERYTHING,

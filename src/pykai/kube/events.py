@@ -20,10 +20,10 @@ from zlib import crc32
 import structlog
 
 from pykai.kube.api import Api, Object, Patch
+from pykai.kube.api_resources import EVENT
 from pykai.kube.backoff import Backoff
 from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound, TooManyRequests
-from pykai.kube.resources import EVENT
 from pykai.objects.units import rfc3339
 
 REPEAT_SECONDS = 60.0

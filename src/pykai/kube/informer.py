@@ -25,7 +25,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import structlog
 from msgspec import Raw
 
-from pykai.kube import resources as known
+from pykai.kube import api_resources as known
 from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, Api, EventType, Paging, Resource, Selection, WatchEvent
 from pykai.kube.backoff import Backoff
 from pykai.kube.clock import jitter

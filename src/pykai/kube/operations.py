@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 import structlog
 
 from pykai.kube.api import EVERYTHING, Api, Object, Paging, Patch, Ref, Resource, Selection
+from pykai.kube.api_resources import CRD
 from pykai.kube.errors import NotFound, Timeout
-from pykai.kube.resources import CRD
 
 T = TypeVar("T")
 

@@ -34,9 +34,9 @@ import msgspec
 from pykai.hollow.kubelet_settings import ContainerLog
 from pykai.hollow.pod_status import container_status, exited, pod_addresses
 from pykai.kube.api import Api, Fields, Object, Resource
+from pykai.kube.api_resources import CONFIG_MAP, SECRET, SERVICE_ACCOUNT
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, NotFound
-from pykai.kube.resources import CONFIG_MAP, SECRET, SERVICE_ACCOUNT
 from pykai.objects import units
 
 Content = dict[str, bytes]

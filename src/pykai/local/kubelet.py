@@ -41,11 +41,11 @@ from pykai.hollow.hollow_node import (
 from pykai.hollow.kubelet_settings import KubeletSettings, LogOptions, PodLog, Runtime
 from pykai.hollow.pod_lifecycle import PodLifecycles
 from pykai.kube.api import Api, EventType, Object, Patch, Selection
+from pykai.kube.api_resources import LEASE, NODE, POD
 from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import WatchChange
-from pykai.kube.resources import LEASE, NODE, POD
 from pykai.local.control_plane import NODE_GRACE_SECONDS
 from pykai.objects import names, units
 from pykai.observe.http import listening

@@ -18,9 +18,9 @@ import msgspec
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed
 from pykai.kube.api import Api, Deletion, Object
+from pykai.kube.api_resources import BIND_REQUEST
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Timeout, TooManyRequests
-from pykai.kube.resources import BIND_REQUEST
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Bind, Evict, Key, Plan
 from pykai.model.snapshot import Snapshot

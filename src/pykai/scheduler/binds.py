@@ -20,18 +20,18 @@ from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
 from pykai.kube.api import Api, Page, Patch, Selection
+from pykai.kube.api_resources import BIND_REQUEST, POD
 from pykai.kube.backoff import Backoff, ItemBackoff
 from pykai.kube.errors import ApiError, NotFound
-from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, BindRequestSpec, ObjectMeta, OwnerReference, Pod
 from pykai.observe.metrics import Metrics
 from pykai.scheduler.bind_requests import Binding, create_request, delete_request, is_in_force, is_uncertain, reason
-from pykai.scheduler.metrics import queue_labels
+from pykai.scheduler.cycle_metrics import queue_labels
 from pykai.scheduler.plan_conditions import PodCondition
-from pykai.scheduler.status import StatusUpdater, WriteAccess, about_pod
+from pykai.scheduler.status_updater import StatusUpdater, WriteAccess, about_pod
 
 AT_ONCE = 32
 """The maximum number of concurrent binds."""

@@ -20,11 +20,11 @@ import structlog
 from aiohttp import web
 from msgspec import Raw
 
-from pykai.config.scheduler import SchedulerConfig, budgets_document
+from pykai.config.scheduler_config import SchedulerConfig, budgets_document
 from pykai.engine.budgets import SearchBudgets
 from pykai.engine.decide import service_order
 from pykai.engine.policy import Policy
-from pykai.kube import resources
+from pykai.kube import api_resources
 from pykai.kube.api import Api, Object, Resource
 from pykai.kube.codec import decode, encode
 from pykai.kube.errors import ApiError, NotFound
@@ -253,7 +253,7 @@ def params_document(params: SchedulerParams, about: SnapshotContext) -> Object:
 def discovery_document(installed: list[Source]) -> Object | None:
     """Return the kinds the server serves; None if it serves DRA, which readers of the file assume."""
     found = [source.resource for source in installed]
-    if resources.RESOURCE_CLAIM in found:
+    if api_resources.RESOURCE_CLAIM in found:
         return None
     lists: dict[str, list[Object]] = {}
     for resource in found:

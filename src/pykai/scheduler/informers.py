@@ -13,7 +13,7 @@ from typing import Any
 from pykai.cache.assumed import Assumptions, Device
 from pykai.cache.cluster import PARTITIONED, Change, ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
-from pykai.kube import resources
+from pykai.kube import api_resources
 from pykai.kube.api import EventType, Resource, Selection
 from pykai.kube.clock import wall
 from pykai.kube.informer import InformerFactory, InformerState, SharedInformer
@@ -47,27 +47,27 @@ class Source:
 
 
 SOURCES: tuple[Source, ...] = (
-    Source(resources.NODE, kinds.Node, "nodes"),
-    Source(resources.QUEUE, kinds.Queue, "queues"),
-    Source(resources.PRIORITY_CLASS, kinds.PriorityClass, "priorityClasses"),
-    Source(resources.TOPOLOGY, kinds.Topology, "topologies", optional=True),
-    Source(resources.POD_GROUP, kinds.PodGroup, "podGroups"),
-    Source(resources.BIND_REQUEST, kinds.BindRequest, "bindRequests"),
-    Source(resources.POD, kinds.Pod, "pods"),
-    Source(resources.NAMESPACE, kinds.Namespace, "namespaces", names_only=True),
-    Source(resources.DISRUPTION_BUDGET, kinds.PodDisruptionBudget, "podDisruptionBudgets", optional=True),
-    Source(resources.CONFIG_MAP, kinds.ConfigMap, "configMaps", names_only=True),
-    Source(resources.PERSISTENT_VOLUME, kinds.PersistentVolume, "persistentVolumes"),
-    Source(resources.PERSISTENT_VOLUME_CLAIM, kinds.PersistentVolumeClaim, "persistentVolumeClaims"),
-    Source(resources.STORAGE_CLASS, kinds.StorageClass, "storageClasses"),
-    Source(resources.CSI_CAPACITY, kinds.CSIStorageCapacity, "csiStorageCapacities", optional=True, for_csi=True),
-    Source(resources.CSI_DRIVER, kinds.CSIDriver, "csiDrivers", optional=True, for_csi=True),
-    Source(resources.CSI_NODE, kinds.CSINode, "csiNodes", optional=True),
-    Source(resources.RESOURCE_CLAIM, kinds.ResourceClaim, "resourceClaims", optional=True),
-    Source(resources.RESOURCE_SLICE, kinds.ResourceSlice, "resourceSlices", optional=True),
-    Source(resources.DEVICE_CLASS, kinds.DeviceClass, "deviceClasses", optional=True),
-    Source(resources.DEVICE_TAINT_RULE, kinds.DeviceTaintRule, "deviceTaintRules", optional=True),
-    Source(resources.NODE_TOPOLOGY, kinds.NodeResourceTopology, "nodeResourceTopologies", optional=True),
+    Source(api_resources.NODE, kinds.Node, "nodes"),
+    Source(api_resources.QUEUE, kinds.Queue, "queues"),
+    Source(api_resources.PRIORITY_CLASS, kinds.PriorityClass, "priorityClasses"),
+    Source(api_resources.TOPOLOGY, kinds.Topology, "topologies", optional=True),
+    Source(api_resources.POD_GROUP, kinds.PodGroup, "podGroups"),
+    Source(api_resources.BIND_REQUEST, kinds.BindRequest, "bindRequests"),
+    Source(api_resources.POD, kinds.Pod, "pods"),
+    Source(api_resources.NAMESPACE, kinds.Namespace, "namespaces", names_only=True),
+    Source(api_resources.DISRUPTION_BUDGET, kinds.PodDisruptionBudget, "podDisruptionBudgets", optional=True),
+    Source(api_resources.CONFIG_MAP, kinds.ConfigMap, "configMaps", names_only=True),
+    Source(api_resources.PERSISTENT_VOLUME, kinds.PersistentVolume, "persistentVolumes"),
+    Source(api_resources.PERSISTENT_VOLUME_CLAIM, kinds.PersistentVolumeClaim, "persistentVolumeClaims"),
+    Source(api_resources.STORAGE_CLASS, kinds.StorageClass, "storageClasses"),
+    Source(api_resources.CSI_CAPACITY, kinds.CSIStorageCapacity, "csiStorageCapacities", optional=True, for_csi=True),
+    Source(api_resources.CSI_DRIVER, kinds.CSIDriver, "csiDrivers", optional=True, for_csi=True),
+    Source(api_resources.CSI_NODE, kinds.CSINode, "csiNodes", optional=True),
+    Source(api_resources.RESOURCE_CLAIM, kinds.ResourceClaim, "resourceClaims", optional=True),
+    Source(api_resources.RESOURCE_SLICE, kinds.ResourceSlice, "resourceSlices", optional=True),
+    Source(api_resources.DEVICE_CLASS, kinds.DeviceClass, "deviceClasses", optional=True),
+    Source(api_resources.DEVICE_TAINT_RULE, kinds.DeviceTaintRule, "deviceTaintRules", optional=True),
+    Source(api_resources.NODE_TOPOLOGY, kinds.NodeResourceTopology, "nodeResourceTopologies", optional=True),
 )
 
 

@@ -27,12 +27,12 @@ from pykai.model.plan import Key, Plan, Verdict
 from pykai.objects.kinds import Pod
 from pykai.observe.metrics import SCHEDULER, WORKLOAD_EVICTIONS, Metric, Metrics
 from pykai.scheduler.binds import DirectBind, Takeover, WriterContext
+from pykai.scheduler.cycle_metrics import record
 from pykai.scheduler.decision import Decision, Judge, RefusedPlanError, SearchBackoff, Usage, make_decision, no_judge
 from pykai.scheduler.group_membership import ExpectedGroups
 from pykai.scheduler.informers import Informers
-from pykai.scheduler.metrics import record
 from pykai.scheduler.queueing_hints import CycleTrigger, Debounce
-from pykai.scheduler.status import Loop, Spacing, StatusUpdater, WriteAccess, WriteQueue
+from pykai.scheduler.status_updater import Loop, Spacing, StatusUpdater, WriteAccess, WriteQueue
 from pykai.scheduler.writer import Writer
 
 log = structlog.get_logger(component="scheduler")

@@ -18,8 +18,8 @@ import structlog
 
 from pykai.cache.requests import gpu_request, pod_amounts
 from pykai.kube.api import Deletion, Object, Patch, Resource
+from pykai.kube.api_resources import POD
 from pykai.kube.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
-from pykai.kube.resources import POD
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key
 from pykai.objects import names
@@ -28,9 +28,9 @@ from pykai.objects.pod_template import decode_template
 from pykai.objects.units import rfc3339
 from pykai.scheduler.bind_requests import PodDeletion, reason, until_certain
 from pykai.scheduler.binds import BindWriter, WriterContext
+from pykai.scheduler.cycle_metrics import workload_labels
 from pykai.scheduler.decision import Decision
-from pykai.scheduler.metrics import workload_labels
-from pykai.scheduler.status import about_gang, about_pod
+from pykai.scheduler.status_updater import about_gang, about_pod
 
 AT_ONCE = 16
 """The maximum number of concurrent evictions."""

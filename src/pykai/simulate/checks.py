@@ -22,7 +22,7 @@ from pykai.hollow.kubelet_settings import duration_span, seconds_span
 from pykai.kube.api import Fields, Object
 from pykai.objects import kinds, names
 from pykai.objects.crds import DEFINITIONS
-from pykai.objects.validation import violations
+from pykai.objects.schema_validation import violations
 from pykai.simulate import pod_checks
 
 _IGNORED: Final = "IgnoredDuringExecution"

@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
-from typing import Protocol
 
 from msgspec import convert, json
 
 from pykai.cache.claims import claim_gpus, claim_names
 from pykai.cache.requests import GpuRequest, gpu_request, gpus_per_node, pod_amounts
 from pykai.kube.api import EventType, Object
-from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import WatchChange
-from pykai.kube.resources import (
+from pykai.kube.api_resources import (
     BIND_REQUEST,
     EVENT,
     JOB,
@@ -29,6 +26,8 @@ from pykai.kube.resources import (
     RESOURCE_CLAIM,
     RESOURCE_SLICE,
 )
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import WatchChange
 from pykai.model.plan import Key, Plan, QueueFigures, Triple, Verdict
 from pykai.model.pods import GpuKind
 from pykai.model.resources import GPU, whole_gpus
@@ -37,27 +36,13 @@ from pykai.objects import kinds, names
 from pykai.objects.pod_template import decode_claims, decode_template
 from pykai.objects.units import amount, milli
 from pykai.observe.wording import fairness, line, reason_line
-from pykai.simulate.controllers import controller_of
 from pykai.simulate.history import History, PodLife, QueueSample, Sample
+from pykai.simulate.workload_controllers import controller_of
 
 SYSTEM = (names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
 _NOT_CHANGES = ("Waits", "Pipelined", "Event")
 """Kinds of log lines that do not count as changes."""
 NOTHING: Triple = (0.0, 0.0, 0.0)
-
-
-class Decision(Protocol):
-    """The decision of one cycle, as far as a history needs it."""
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """Return the snapshot of the cycle."""
-        ...
-
-    @property
-    def plan(self) -> Plan:
-        """Return the plan of the cycle."""
-        ...
 
 
 class Wait:
@@ -413,23 +398,21 @@ class Recorder:
         return cpu, memory, gpus
 
     # ------------------------------------------------------------------------------------------------ decisions
-    def observe(self, decision: Decision) -> None:
-        """Handle the decision of a cycle, before its writes."""
+    def observe(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Record the plan of a cycle, before its writes."""
         self._before_change()
         self.history.cycles += 1
-        deadline = decision.plan.deadline
-        self.history.deadline = None if deadline is None else round(deadline - self._start, 3)
-        self._shares = {queue.name: queue for queue in decision.plan.queues}
-        self.queue_table = decision.snapshot.queues
-        plan = decision.plan
+        self.history.deadline = None if plan.deadline is None else round(plan.deadline - self._start, 3)
+        self._shares = {queue.name: queue for queue in plan.queues}
+        self.queue_table = snapshot.queues
         for evict in plan.evictions:
             if (life := self._life_of(evict.pod)) is not None:
                 life.reason = line(evict.message)
                 life.evicted_by, life.moves_to = evict.action, evict.moves_to
                 life.evicted_for = "/".join(evict.evictor or ())
-        rows = decision.snapshot.gangs.rows_of(verdict.gang for verdict in plan.verdicts)
+        rows = snapshot.gangs.rows_of(verdict.gang for verdict in plan.verdicts)
         for verdict in plan.verdicts:
-            self._record_verdict(verdict, fairness(decision.snapshot, rows[verdict.gang], verdict))
+            self._record_verdict(verdict, fairness(snapshot, rows[verdict.gang], verdict))
         leaving = {evict.pod for evict in plan.evictions}
         for nomination in plan.nominations:
             life = self._life_of(nomination.pod)

@@ -13,15 +13,15 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta, Struct
 
 from pykai.config.fields import FieldError, converted, path_prefix
-from pykai.config.usage import read_usage_config
+from pykai.config.usage_db import read_usage_config
 from pykai.hollow.kubelet_settings import FOREVER
 from pykai.kube.api import Object
 from pykai.model.resources import GPU
 from pykai.objects import names
 from pykai.simulate import generate, manifests
-from pykai.simulate.cluster import Setting
 from pykai.simulate.history import SimulationResult
 from pykai.simulate.manifests import Manifest
+from pykai.simulate.simulation import Setting
 
 CYCLE_SECONDS = 1.0
 UNLIMITED = -1.0

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pykai.kube import resources as known
+from pykai.kube import api_resources as known
 from pykai.kube.api import Object, Resource
-from pykai.kube.resources import DEPLOYMENT, JOB, POD, REPLICA_SET, STATEFUL_SET
+from pykai.kube.api_resources import DEPLOYMENT, JOB, POD, REPLICA_SET, STATEFUL_SET
 
 
 @dataclass(frozen=True, slots=True)

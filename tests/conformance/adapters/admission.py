@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import convert
 
 from pykai.admission.pod_mutation import container_at, fraction_container_of, mutable_copy
-from pykai.admission.podgroups import examine
-from pykai.admission.pods import set_runtime_class
+from pykai.admission.pod_rules import set_runtime_class
+from pykai.admission.podgroup_rules import examine
 from pykai.admission.review import (
     VALIDATE_POD_GROUP,
     VALIDATE_QUEUE,

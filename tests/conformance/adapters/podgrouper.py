@@ -8,9 +8,8 @@ from typing import Any
 
 from pykai.controllers.podgrouper import podgroup
 from pykai.controllers.podgrouper.grouping import has_labels, ownership, pod_patch, skips_grouping, with_node_pool
-from pykai.controllers.podgrouper.rules import defaults, grove, kinds, kubeflow, leaderworkerset, replicated
+from pykai.controllers.podgrouper.rules import defaults, grove, kubeflow, leaderworkerset, replicated, workload_kinds
 from pykai.controllers.podgrouper.rules import karta as kartas
-from pykai.controllers.podgrouper.rules.kinds import DEFAULT, KARTA, TABLE, WorkloadKind, choose, group_workload, known
 from pykai.controllers.podgrouper.rules.workload import (
     GroupingError,
     GroupingSettings,
@@ -19,6 +18,15 @@ from pykai.controllers.podgrouper.rules.workload import (
     SubGroupSpec,
     Workload,
     group_version_kind,
+)
+from pykai.controllers.podgrouper.rules.workload_kinds import (
+    DEFAULT,
+    KARTA,
+    TABLE,
+    WorkloadKind,
+    choose,
+    group_workload,
+    known,
 )
 from tests.conformance.cases import Record
 from tests.conformance.cases import choose as pick
@@ -200,7 +208,9 @@ def skipping_top_owner(given: Case, work: Workload) -> GroupSpec:
         key, _, plugin = line.partition(" -> ")
         group, version, kind = key.split("/")
         rows[group, version, kind] = DEFAULT if plugin == "Default Grouper" else TABLE[group, version, kind]
-    return kinds.group_wrapped(work, lambda inner: rows.get(group_version_kind(inner.top), DEFAULT).apply(inner))
+    return workload_kinds.group_wrapped(
+        work, lambda inner: rows.get(group_version_kind(inner.top), DEFAULT).apply(inner)
+    )
 
 
 GROUPERS: dict[str, Callable[[Case, Workload], GroupSpec]] = {

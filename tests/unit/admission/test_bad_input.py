@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykai.admission.pods import PodSettings
+from pykai.admission.pod_rules import PodSettings
 from pykai.admission.review import (
     MUTATE_POD,
     VALIDATE_POD,

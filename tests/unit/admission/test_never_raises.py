@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonpatch import apply_patch
 from msgspec import json
 
-from pykai.admission.pods import PodSettings
+from pykai.admission.pod_rules import PodSettings
 from pykai.admission.review import (
     HANDLERS,
     MUTATE_POD,

@@ -9,7 +9,7 @@ import pytest
 from jsonpatch import apply_patch
 from msgspec import json
 
-from pykai.admission.pods import PodSettings
+from pykai.admission.pod_rules import PodSettings
 from pykai.admission.review import (
     HANDLERS,
     MUTATE_POD,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jsonpatch import apply_patch
 
-from pykai.admission.pods import PodChange, PodCreation, PodSettings, mutate_pod, validate_pod, validate_pod_update
+from pykai.admission.pod_rules import PodChange, PodCreation, PodSettings, mutate_pod, validate_pod, validate_pod_update
 from pykai.admission.review import MUTATE_POD, VALIDATE_POD, AdmissionRequest, AdmissionRules, UserInfo, judge
 from pykai.objects.gpu_request import (
     ContainerRef,

@@ -16,11 +16,11 @@ from pykai.cli.main import CommandTable, main
 from pykai.controllers.operator.components import COMPONENTS
 from pykai.controllers.operator.desired import desired
 from pykai.controllers.operator.installation import read_config, read_shard
-from pykai.controllers.operator.shards import scheduler_config
+from pykai.controllers.operator.shards import config_document
 from pykai.controllers.podgrouper.reader import plural_of
-from pykai.controllers.podgrouper.rules.kinds import TABLE
+from pykai.controllers.podgrouper.rules.workload_kinds import TABLE
 from pykai.objects.crds import DEFINITIONS
-from pykai.objects.validation import violations
+from pykai.objects.schema_validation import violations
 from tests.unit.controllers.operator.cluster import OWNER, PARTS, container_of, installation
 
 from .rendering import CHART, VALUE_SETS, by_name, helm, objects, render
@@ -127,7 +127,7 @@ def test_the_operator_and_the_scheduler_read_what_is_rendered(name: str, tmp_pat
     assert read_config(config).namespace == "kai-scheduler"
     if ("SchedulingShard", "default") in made:
         shard = read_shard("default", made["SchedulingShard", "default"]["spec"])
-        assert scheduler_config(shard, installation(config))
+        assert config_document(shard, installation(config))
 
 
 @SETS

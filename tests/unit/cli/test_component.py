@@ -25,10 +25,10 @@ from pykai.cli.component import (
     set_up_logs,
 )
 from pykai.kube.api import Api
+from pykai.kube.api_resources import LEASE, POD
 from pykai.kube.informer import InformerFactory
 from pykai.kube.lease import Election
 from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import LEASE, POD
 from pykai.objects.kinds import Pod
 from pykai.observe.metrics import WorkMetrics
 from tests.timeouts import TIMEOUT_SECONDS

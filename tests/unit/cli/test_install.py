@@ -6,9 +6,9 @@ import time
 
 from pykai.cli.install import install, objects
 from pykai.kube.api import Body, Object, Resource
+from pykai.kube.api_resources import PRIORITY_CLASS, QUEUE
 from pykai.kube.errors import Unavailable
 from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import PRIORITY_CLASS, QUEUE
 
 
 class WebhookDown(MemoryApi):

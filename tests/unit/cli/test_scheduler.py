@@ -18,9 +18,9 @@ from click.testing import CliRunner
 from pykai.cli import scheduler as app
 from pykai.cli.component import Process, run_composition
 from pykai.cli.flags import CLIENT, ELECTION, takes
-from pykai.config.scheduler import SchedulerConfig
+from pykai.config.scheduler_config import SchedulerConfig
+from pykai.kube.api_resources import BIND_REQUEST
 from pykai.kube.informer import InformerFactory
-from pykai.kube.resources import BIND_REQUEST
 from pykai.model.params import SchedulerParams
 from pykai.observe.metrics import WorkMetrics
 from tests.timeouts import TIMEOUT_SECONDS

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from pykai.admission.pods import PodSettings
+from pykai.admission.pod_rules import PodSettings
 from pykai.admission.review import AdmissionRules
 from pykai.cli.admission import (
     POD_GROUPS,
@@ -26,9 +26,9 @@ from pykai.cli.admission import (
     watched_queues,
 )
 from pykai.kube.api import Object, Patch
+from pykai.kube.api_resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from pykai.kube.errors import Conflict
 from pykai.kube.informer import InformerFactory
-from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from tests.timeouts import TIMEOUT_SECONDS
 from tests.unit.controllers.live import DiaryApi, make_queue
 

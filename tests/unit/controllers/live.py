@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from typing import Any
 
 from pykai.kube.api import SERVER_DEFAULTS, Api, Body, Deletion, Object, Patch, Ref, Resource
+from pykai.kube.api_resources import JOB, POD, POD_GROUP, PRIORITY_CLASS, QUEUE
 from pykai.kube.errors import ApiError, Timeout
 from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import JOB, POD, POD_GROUP, PRIORITY_CLASS, QUEUE
 from pykai.objects import names
 from pykai.objects.crds import manifests
 from tests import builders

@@ -18,8 +18,8 @@ from pykai.controllers.node_scale import (
     scaling_manifest,
 )
 from pykai.kube.api import SERVER_DEFAULTS, Deletion, Object, Patch, Ref, Selection
+from pykai.kube.api_resources import NAMESPACE, POD
 from pykai.kube.errors import Timeout, Unavailable
-from pykai.kube.resources import NAMESPACE, POD
 from pykai.objects import names
 from tests.unit.controllers.live import DiaryApi, eventually, make_pod, running
 

@@ -31,8 +31,8 @@ from pykai.controllers.numa_exporter import (
     placement,
 )
 from pykai.kube.api import Object, Patch
+from pykai.kube.api_resources import POD
 from pykai.kube.errors import Unavailable
-from pykai.kube.resources import POD
 from pykai.objects import names
 from tests.unit.controllers.live import DiaryApi, eventually, make_pod
 

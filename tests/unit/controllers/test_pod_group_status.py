@@ -10,8 +10,8 @@ import pytest
 from pykai.controllers.pod_group_status import PodGroupStatusSettings, min_pods, progress, run
 from pykai.controllers.ttl_cache import MUTATION_SECONDS
 from pykai.kube.api import Object, Patch
+from pykai.kube.api_resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
 from pykai.kube.errors import Unavailable
-from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
 from pykai.objects import kinds, names
 from pykai.objects.custom_resources import SubGroup
 from tests.unit.controllers.live import DiaryApi, eventually, make_pod, running

@@ -9,7 +9,7 @@ import pytest
 
 from pykai.controllers.queue_status import GroupTally, QueueLabels, QueueMetrics, QueueStatusSettings, run, times
 from pykai.kube.api import Object, Patch
-from pykai.kube.resources import POD_GROUP, QUEUE
+from pykai.kube.api_resources import POD_GROUP, QUEUE
 from pykai.objects import kinds
 from tests.unit.controllers.live import DiaryApi, eventually, make_queue, running
 

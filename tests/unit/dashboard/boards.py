@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pykai.cache.cluster import ClusterCache
-from pykai.config import scheduler
-from pykai.config.scheduler import SchedulerConfig
+from pykai.config import scheduler_config
+from pykai.config.scheduler_config import SchedulerConfig
 from pykai.dashboard.board import Board, DecidedMoment, Title
 from pykai.explain.source import decided
 from pykai.model.params import SchedulerParams
@@ -44,7 +44,7 @@ def moment(objects: list[Manifest], revision: int = 1) -> DecidedMoment:
     """The decided state of a cluster with these objects."""
     cache = ClusterCache(SchedulerParams(partitioned=False))
     cache.load(sorted(map(decoded, objects), key=lambda obj: type(obj).__name__))
-    policy = scheduler.policy(SchedulerConfig(), registry.make, registry.BUILT_IN)
+    policy = scheduler_config.policy(SchedulerConfig(), registry.make, registry.BUILT_IN)
     return DecidedMoment(decided(cache, policy, NOW), revision)
 
 

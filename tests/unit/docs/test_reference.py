@@ -12,7 +12,7 @@ from docs.generate import fields, flags, metrics, objects, policies, workloads
 
 import pykai
 from pykai.controllers.podgrouper.rules import defaults
-from pykai.controllers.podgrouper.rules.kinds import ONE_GROUP, TABLE
+from pykai.controllers.podgrouper.rules.workload_kinds import ONE_GROUP, TABLE
 from pykai.objects import names
 from pykai.observe.metrics import SCHEDULER
 from pykai.plugins import registry

@@ -9,7 +9,7 @@ import pytest
 from msgspec import json
 
 from pykai.cache.cluster import ClusterCache
-from pykai.config.scheduler import PluginChoice, SchedulerConfig, policy
+from pykai.config.scheduler_config import PluginChoice, SchedulerConfig, policy
 from pykai.engine.deadlines import RETRY_SECONDS
 from pykai.engine.decide import decide
 from pykai.model.params import SchedulerParams

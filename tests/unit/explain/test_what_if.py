@@ -12,16 +12,18 @@ import pytest
 
 from pykai.cache.cluster import ClusterCache
 from pykai.cli.simulated_product import SimulatedProduct
-from pykai.config.scheduler import SchedulerConfig
+from pykai.config.scheduler_config import SchedulerConfig
 from pykai.explain.changes import AddNodes, ChangeError, Delete, Drain, SetQueue, parse_set
 from pykai.explain.source import Decided, decided
 from pykai.explain.what_if import Answer, RejectedError, WhatIfResult, what_if
 from pykai.kube.api import Api
 from pykai.model.params import SchedulerParams
+from pykai.model.plan import Plan
+from pykai.model.snapshot import Snapshot
 from pykai.objects.units import rfc3339
-from pykai.simulate import generate, validation
-from pykai.simulate.cluster import Hooks, Setting, Simulation
+from pykai.simulate import generate, manifest_validation
 from pykai.simulate.manifests import Manifest, Origin
+from pykai.simulate.simulation import Hooks, Setting, Simulation
 from tests import builders
 from tests.builders import NOW, decoded
 from tests.properties.small_world import PACKING
@@ -91,14 +93,14 @@ class Watched(SimulatedProduct):
 
     def __init__(self) -> None:
         super().__init__(SchedulerConfig())
-        self.plans: list[Any] = []
+        self.plans: list[Plan] = []
 
     async def run(self, api: Api, hooks: Hooks, ready: asyncio.Event) -> None:
-        """See `cluster.Product`."""
+        """See `simulation.Product`."""
 
-        def observe(decision: Any) -> None:
-            self.plans.append(decision.plan)
-            hooks.observe(decision)
+        def observe(snapshot: Snapshot, plan: Plan) -> None:
+            self.plans.append(plan)
+            hooks.observe(snapshot, plan)
 
         await super().run(api, replace(hooks, observe=observe), ready)
 
@@ -107,9 +109,10 @@ def applied(objects: list[Object], manifest: Object) -> tuple[set[str], set[str]
     """The pods of the manifest that got a node or were promised one, and the gangs that lost pods for it."""
     found = [Manifest(Origin("cluster", n), obj) for n, obj in enumerate([*objects, manifest], 1)]
     product = Watched()
-    admitted = validation.admit(generate.with_defaults(found))
+    admitted = manifest_validation.admit(generate.with_defaults(found))
     Simulation(product, [one.arrival(0) for one in admitted], Setting(start=NOW)).play(4.0)
-    placed = {each.pod[1] for plan in product.plans for each in (*plan.binds, *plan.nominations)}
+    placed = {bind.pod[1] for plan in product.plans for bind in plan.binds}
+    placed |= {nomination.pod[1] for plan in product.plans for nomination in plan.nominations}
     lost = {each.gang[1] for plan in product.plans for each in plan.evictions}
     return {name for name in placed if name.startswith("new-")}, lost
 
@@ -150,7 +153,7 @@ def test_answers_and_exit_codes(objects: list[Object], manifest: Object, answer:
 
 def test_refused_manifests_name_what_is_wrong() -> None:
     bad = builders.pod("bad", annotations={"gpu-fraction": "1.5"})
-    with pytest.raises((RejectedError, validation.ManifestsError), match="gpu-fraction"):
+    with pytest.raises((RejectedError, manifest_validation.ManifestsError), match="gpu-fraction"):
         asked(EMPTY, bad)
     with pytest.raises(RejectedError, match="exists"):
         asked([*EMPTY, *HELD], {key: value for key, value in builders.pod("run").items() if key != "status"})

@@ -8,8 +8,8 @@ from msgspec import Raw
 
 from pykai.kube import codec
 from pykai.kube.api import Deletion, Object, Propagation
+from pykai.kube.api_resources import NODE, POD
 from pykai.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, Invalid, TooManyRequests, Unavailable
-from pykai.kube.resources import NODE, POD
 
 
 class Spec(msgspec.Struct, rename="camel"):

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from pykai.kube.api import Object
+from pykai.kube.api_resources import EVENT
 from pykai.kube.clock import wall
 from pykai.kube.errors import Timeout, Unavailable
 from pykai.kube.events import (
@@ -20,7 +21,6 @@ from pykai.kube.events import (
     Regarding,
 )
 from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import EVENT
 from pykai.objects.units import rfc3339
 
 from .flaky import running, until

@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 
 from pykai.kube.api import Object, Patch, Resource, Selection
+from pykai.kube.api_resources import CONFIG_MAP, CRD, POD
 from pykai.kube.errors import Forbidden, Gone, NotFound, Timeout, TooManyRequests, Unauthorized, Unavailable
 from pykai.kube.informer import ABSENT_SECONDS, PAGE_SIZE, InformerFactory, InformerState, SharedInformer
 from pykai.kube.informer_store import WatchChange
-from pykai.kube.resources import CONFIG_MAP, CRD, POD
 from tests.permissive_crd import permissive_crd
 from tests.virtual_time import set_jitter
 

@@ -9,10 +9,10 @@ import pytest
 from msgspec import Raw
 
 from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, EventType, Object, Page, Paging, Resource, Selection, WatchEvent
+from pykai.kube.api_resources import CONFIG_MAP
 from pykai.kube.codec import bookmark
 from pykai.kube.errors import Gone, Timeout
 from pykai.kube.informer import PAGE_SIZE, InformerState, SharedInformer
-from pykai.kube.resources import CONFIG_MAP
 
 from .flaky import FlakyApi, T, config_map, running, until
 

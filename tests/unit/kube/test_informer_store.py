@@ -10,8 +10,8 @@ import pytest
 from msgspec import Raw
 
 from pykai.kube.api import EventType, Object
+from pykai.kube.api_resources import CONFIG_MAP
 from pykai.kube.informer_store import InformerStore, WatchChange
-from pykai.kube.resources import CONFIG_MAP
 
 
 class Typed(msgspec.Struct):

@@ -8,11 +8,11 @@ import time
 import pytest
 
 from pykai.kube.api import Body, Object, Patch, Ref
+from pykai.kube.api_resources import EVENT, LEASE, SERVICE_ACCOUNT
 from pykai.kube.errors import NotFound, Unavailable
 from pykai.kube.events import EventRecorder
 from pykai.kube.lease import LEASE_SECONDS, RENEW_SECONDS, Election, LeadershipLost
 from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import EVENT, LEASE, SERVICE_ACCOUNT
 
 from .flaky import running, until
 

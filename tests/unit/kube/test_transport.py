@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from pykai.kube import transport
 from pykai.kube.api import Deletion, EventType, Object, Paging, Patch, Selection
+from pykai.kube.api_resources import BIND_REQUEST, CONFIG_MAP, EVENT, LEASE, NODE, POD, POD_GROUP
 from pykai.kube.auth import Access, BearerToken
 from pykai.kube.backoff import Backoff
 from pykai.kube.client import HttpApi, lane_of
@@ -26,7 +27,6 @@ from pykai.kube.errors import (
     Unauthorized,
     Unavailable,
 )
-from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, EVENT, LEASE, NODE, POD, POD_GROUP
 from pykai.kube.transport import RequestLane, Settings
 from tests.timeouts import TIMEOUT_SECONDS
 

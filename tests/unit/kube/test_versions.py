@@ -12,11 +12,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from pykai.kube.api import Object, Page
+from pykai.kube.api_resources import POD, RESOURCE_CLAIM, RESOURCE_SLICE
 from pykai.kube.auth import Access
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerState, SharedInformer
-from pykai.kube.resources import POD, RESOURCE_CLAIM, RESOURCE_SLICE
 from pykai.objects.kinds import ResourceClaim
 from tests.timeouts import TIMEOUT_SECONDS
 

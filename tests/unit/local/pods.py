@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pykai.kube.api import Object
+from pykai.kube.api_resources import POD
 from pykai.kube.errors import NotFound
-from pykai.kube.memory.server import MemoryApi
-from pykai.kube.resources import POD
+from pykai.kube.memory.memory_api import MemoryApi
 from tests.timeouts import TIMEOUT_SECONDS
 
 

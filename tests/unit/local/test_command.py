@@ -16,10 +16,10 @@ from click.testing import CliRunner, Result
 from pykai.cli import local as command
 from pykai.cli import local_cluster
 from pykai.cli.local import LocalOptions, local
-from pykai.local import clusters, session
+from pykai.local import cluster_session, clusters
+from pykai.local.cluster_session import ClusterPlan
 from pykai.local.clusters import ClusterRecord
 from pykai.local.process import ProcessId, identify
-from pykai.local.session import ClusterPlan
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ ORDER = LocalOptions(name="x", nodes=3, gpus=1, gpu_memory=23034, gpu_product="N
 def test_an_order_survives_the_command_line(order: LocalOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[ClusterPlan] = []
     monkeypatch.setattr(command, "_binary", lambda: Path("/bin/true"))
-    monkeypatch.setattr(session, "run_cluster", lambda plan, binary, on_ready: seen.append(plan))
+    monkeypatch.setattr(cluster_session, "run_cluster", lambda plan, binary, on_ready: seen.append(plan))
     result = kai("run", *order.arguments(), "--kube-scheduler")
     assert result.exit_code == 0, result.output
     (plan,) = seen

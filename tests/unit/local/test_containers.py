@@ -19,8 +19,8 @@ import pytest
 from pykai.hollow.hollow_node import NodeShape, on_this_machine, pod_ip
 from pykai.hollow.kubelet_settings import LogOptions, PodLog
 from pykai.kube.api import Deletion, Object, Patch
-from pykai.kube.memory.server import MemoryApi
-from pykai.kube.resources import CONFIG_MAP, POD, SECRET
+from pykai.kube.api_resources import CONFIG_MAP, POD, SECRET
+from pykai.kube.memory.memory_api import MemoryApi
 from pykai.local import containers as probes
 from pykai.local import pod_runtime
 from pykai.local.containers import Sources, expanded

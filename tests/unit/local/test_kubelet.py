@@ -13,10 +13,10 @@ import pytest
 from pykai.hollow.hollow_node import FakeNvml, GpuShape, HollowDevice, NodeShape, shape_devices
 from pykai.hollow.kubelet_settings import KubeletSettings, Log, LogOptions
 from pykai.kube.api import Deletion, Object, Patch
+from pykai.kube.api_resources import JOB, LEASE, NAMESPACE, NODE, POD
 from pykai.kube.errors import Unavailable
-from pykai.kube.memory.server import MemoryApi
+from pykai.kube.memory.memory_api import MemoryApi
 from pykai.kube.operations import bind
-from pykai.kube.resources import JOB, LEASE, NAMESPACE, NODE, POD
 from pykai.local.kubelet import FAKE_LABEL, HollowKubelets, is_ready, renewal_interval
 from tests.hollow_nodes import hollow_nodes
 from tests.timeouts import TIMEOUT_SECONDS

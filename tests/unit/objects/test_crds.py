@@ -9,8 +9,8 @@ import pytest
 import yaml
 from charts.generate import definitions
 
+from pykai.kube.api_resources import PRODUCT
 from pykai.kube.memory.served_kinds import from_definition
-from pykai.kube.resources import PRODUCT
 from pykai.objects.crds import DEFINITIONS, manifests
 
 PLAIN = ("metadata", "spec.usageDBConfig")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pykai.cache.cluster import Change, ClusterCache
-from pykai.config.scheduler import SchedulerConfig, params_for, policy
+from pykai.config.scheduler_config import SchedulerConfig, params_for, policy
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from pykai.config.scheduler import SchedulerConfig, policy
+from pykai.config.scheduler_config import SchedulerConfig, policy
 from pykai.controllers.binder.binder import Binder, BinderSettings
 from pykai.controllers.podgrouper.grouper import PodGrouper, PodGrouperSettings
 from pykai.kube.api import Api, Body, Deletion, Object, Patch, Ref, Resource
+from pykai.kube.api_resources import BIND_REQUEST, EVENT, NODE, POD, POD_GROUP, QUEUE
 from pykai.kube.backoff import Backoff
 from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, NotFound, Timeout, TooManyRequests, Unavailable
 from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import MemoryApi
 from pykai.kube.operations import bind
-from pykai.kube.resources import BIND_REQUEST, EVENT, NODE, POD, POD_GROUP, QUEUE
 from pykai.kube.workqueue import Pace, ReconcileLoop
 from pykai.model.params import SchedulerParams
 from pykai.objects.crds import manifests
@@ -29,7 +29,7 @@ from pykai.scheduler.decision import Judge
 from pykai.scheduler.group_membership import ExpectedGroups
 from pykai.scheduler.queueing_hints import Debounce
 from pykai.scheduler.scheduler import Colocated, Policies, Scheduler, SchedulerOptions
-from pykai.scheduler.status import Spacing
+from pykai.scheduler.status_updater import Spacing
 from pykai.verify.judge import verify
 from tests import builders
 from tests.timeouts import TIMEOUT_SECONDS
@@ -230,7 +230,7 @@ def pod(name: str, gpus: int = 1, gang: str = "", annotations: Mapping[str, str]
 
 async def furnish(api: Api, nodes: int = 2, gpus: int = 8, limit: float = -1) -> None:
     """Nodes, the queues `default` and `test`, and the namespace `team`."""
-    from pykai.kube.resources import NAMESPACE
+    from pykai.kube.api_resources import NAMESPACE
 
     await api.create(NAMESPACE, {"metadata": {"name": "team"}})
     for number in range(nodes):

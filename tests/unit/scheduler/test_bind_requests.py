@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from pykai.kube.api import Object, Patch
+from pykai.kube.api_resources import BIND_REQUEST, POD
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout
-from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.scheduler.bind_requests import BACKOFF, TRIES, create_request, until_certain
 
 from .rig import RecordingApi, furnish, pod

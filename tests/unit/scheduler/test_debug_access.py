@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from pykai.config.scheduler import SchedulerConfig
+from pykai.config.scheduler_config import SchedulerConfig
 from pykai.kube.api import Api, Object, Resource
+from pykai.kube.api_resources import POD
 from pykai.kube.errors import Unavailable
-from pykai.kube.resources import POD
 from pykai.model.params import SchedulerParams
 from pykai.observe.http import listening
 from pykai.scheduler.debug_server import SnapshotContext, debug_routes, may_read, write_snapshot

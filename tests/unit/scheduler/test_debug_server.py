@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from pykai.cli.replay import Replay
-from pykai.config import snapshot as snapshots
-from pykai.config.scheduler import PluginChoice, SchedulerConfig, policy, read
-from pykai.config.snapshot import RawObjects
+from pykai.config import snapshot_file as snapshots
+from pykai.config.scheduler_config import PluginChoice, SchedulerConfig, policy, read
+from pykai.config.snapshot_file import RawObjects
 from pykai.engine.budgets import SearchBudgets
-from pykai.kube.resources import CONFIG_MAP, NODE
+from pykai.kube.api_resources import CONFIG_MAP, NODE
 from pykai.model.params import SchedulerParams
 from pykai.observe.http import listening
 from pykai.plugins import registry

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from pykai.kube.api import Body, Object, Patch, Ref
+from pykai.kube.api_resources import BIND_REQUEST, NODE, POD
 from pykai.kube.clock import Clock
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout, TooManyRequests, Unavailable
 from pykai.kube.operations import bind
-from pykai.kube.resources import BIND_REQUEST, NODE, POD
 
 from .rig import FlakyWritesApi, RecordingApi, Rig, furnish, node, pod, rig, submit
 

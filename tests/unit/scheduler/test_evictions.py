@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pykai.kube.api import Deletion, Object, Patch
+from pykai.kube.api_resources import JOB, POD, POD_GROUP, PRIORITY_CLASS
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout
-from pykai.kube.resources import JOB, POD, POD_GROUP, PRIORITY_CLASS
 from pykai.model.plan import Plan
 from pykai.scheduler.bind_requests import BACKOFF
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pykai.kube.api import Body, Object, Resource
+from pykai.kube.api_resources import JOB, NODE, POD, POD_GROUP
 from pykai.kube.errors import ApiError, Forbidden, Unavailable
-from pykai.kube.resources import JOB, NODE, POD, POD_GROUP
 from pykai.objects.kinds import ObjectMeta, PodGroup
 from pykai.scheduler import group_membership
 from pykai.scheduler.group_membership import ExpectedGroups

@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from pykai.kube.api import Object, Patch
+from pykai.kube.api_resources import BIND_REQUEST, POD
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound
 from pykai.kube.operations import bind
-from pykai.kube.resources import BIND_REQUEST, POD
 
 from .rig import FlakyWritesApi, RecordingApi, furnish, pod, rig, submit
 

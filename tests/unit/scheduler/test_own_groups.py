@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykai.kube.api import Object, Patch
-from pykai.kube.resources import NODE, POD, POD_GROUP
+from pykai.kube.api_resources import NODE, POD, POD_GROUP
 from pykai.objects.kinds import ObjectMeta, OwnerReference, Pod, PodGroup
 from pykai.scheduler.group_membership import OwnGroups
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pykai.kube.api import Object, Patch
-from pykai.kube.resources import NAMESPACE, NODE, POD, POD_GROUP, QUEUE
+from pykai.kube.api_resources import NAMESPACE, NODE, POD, POD_GROUP, QUEUE
 
 from .rig import FAST, Rig, group, node, params, pod, queue, rig
 

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from pykai.kube.api import Patch
-from pykai.kube.resources import BIND_REQUEST, NODE, POD, POD_GROUP, QUEUE
+from pykai.kube.api_resources import BIND_REQUEST, NODE, POD, POD_GROUP, QUEUE
 
 from .rig import FAST, RecordingApi, furnish, group, node, params, pod, queue, rig, submit
 

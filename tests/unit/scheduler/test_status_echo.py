@@ -15,7 +15,7 @@ from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.objects.kinds import Pod, PodGroup, Queue
 from pykai.scheduler.plan_conditions import NOT_READY, Conditions, GangCondition, PodCondition
-from pykai.scheduler.status import NOT_READY_SECONDS, Spacing, StatusUpdater, WriteAccess, WriteQueue
+from pykai.scheduler.status_updater import NOT_READY_SECONDS, Spacing, StatusUpdater, WriteAccess, WriteQueue
 
 KEY = ("team", "waits")
 

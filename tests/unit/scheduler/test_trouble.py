@@ -9,17 +9,17 @@ from dataclasses import replace
 import pytest
 
 from pykai.kube.api import Deletion, Object, Patch, Resource
+from pykai.kube.api_resources import BIND_REQUEST, NODE, POD, PRIORITY_CLASS
 from pykai.kube.backoff import Backoff
 from pykai.kube.clock import Clock
 from pykai.kube.errors import ApiError, Forbidden, Timeout, Unavailable
 from pykai.kube.operations import bind
-from pykai.kube.resources import BIND_REQUEST, NODE, POD, PRIORITY_CLASS
 from pykai.objects import names
 from pykai.scheduler.bind_requests import BACKOFF
 from tests import builders
 
 from .rig import FAST, RecordingApi, Rig, furnish, node, pod, rig, submit
-from .test_status import condition
+from .test_status_updater import condition
 
 pytestmark = pytest.mark.virtual_time
 

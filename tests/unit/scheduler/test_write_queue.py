@@ -10,7 +10,7 @@ import pytest
 from pykai.kube.clock import steady
 from pykai.kube.errors import Conflict, Forbidden, NotFound
 from pykai.kube.workqueue import Pace, ReconcileLoop
-from pykai.scheduler.status import Spacing, WriteQueue
+from pykai.scheduler.status_updater import Spacing, WriteQueue
 from tests.virtual_time import advance, set_jitter
 
 pytestmark = pytest.mark.virtual_time

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pykai.cli.simulated_product import SimulatedProduct
-from pykai.config.scheduler import SchedulerConfig
-from pykai.simulate import generate, manifests, validation
-from pykai.simulate.cluster import Setting, Simulation
+from pykai.config.scheduler_config import SchedulerConfig
+from pykai.simulate import generate, manifest_validation, manifests
 from pykai.simulate.history import PodLife, SimulationResult
+from pykai.simulate.simulation import Setting, Simulation
 
 
 def node(name: str, gpus: int = 4) -> str:
@@ -61,7 +61,7 @@ spec:
 def simulation(*documents: str, setting: Setting | None = None, config: SchedulerConfig | None = None) -> Simulation:
     found = manifests.parse("\n---\n".join(documents), "story.yaml")
     chosen = setting or Setting()
-    arrivals = [one.arrival(chosen.seed) for one in validation.admit(generate.with_defaults(found))]
+    arrivals = [one.arrival(chosen.seed) for one in manifest_validation.admit(generate.with_defaults(found))]
     return Simulation(SimulatedProduct(config or SchedulerConfig()), arrivals, chosen)
 
 

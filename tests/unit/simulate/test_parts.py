@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pykai.hollow.kubelet_settings import FOREVER, NEVER, Span, duration_span, seconds_span, span_number
-from pykai.simulate import generate, validation
+from pykai.simulate import generate, manifest_validation
 from pykai.simulate.history import PodLife
-from pykai.simulate.tables import spark
+from pykai.simulate.result_tables import spark
 from pykai.simulate.timeline import axis, cells, clock, phases
 
 
@@ -73,7 +73,7 @@ def test_generated_clusters_are_admitted_and_depend_on_the_seed() -> None:
     nodes, queues = generate.nodes(12, 8), generate.queues(96)
     first, again, other = (generate.jobs(50, generate.TEAMS, 96.0, seed) for seed in (1, 1, 2))
     assert first == again != other
-    found = validation.admit(generate.with_defaults([*nodes, *queues, *first]))
+    found = manifest_validation.admit(generate.with_defaults([*nodes, *queues, *first]))
     assert [one.obj["metadata"]["name"] for one in found if one.obj["kind"] == "Node"][:2] == ["node-00", "node-01"]
     arrivals = [one.arrives.low for one in found if one.obj["kind"] == "Job"]
     assert arrivals == sorted(arrivals)
@@ -90,5 +90,7 @@ def test_what_is_alike_but_for_its_metadata_is_still_read_there() -> None:
     wrong["metadata"]["lables"] = {}
     manifests = [generate.manifest("--jobs", number, obj) for number, obj in enumerate((good, wrong))]
     queue = generate.manifest("--jobs", 2, generate.queue("team-a", "", 1))
-    with pytest.raises(validation.ManifestsError, match=r"metadata\.lables.*unknown field: did you mean labels"):
-        validation.admit([queue, *manifests])
+    with pytest.raises(
+        manifest_validation.ManifestsError, match=r"metadata\.lables.*unknown field: did you mean labels"
+    ):
+        manifest_validation.admit([queue, *manifests])

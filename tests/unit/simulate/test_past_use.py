@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from pykai.config import scheduler
-from pykai.config.usage import UsageConfig, Window, WindowType, read_usage_config
+from pykai.config import scheduler_config
+from pykai.config.usage_db import UsageConfig, Window, WindowType, read_usage_config
 from pykai.model.plan import Triple
 from pykai.plugins import registry
-from pykai.simulate.cluster import PastUsage, Setting
 from pykai.simulate.history import QueueSample, Sample, SimulationResult, document
-from pykai.simulate.tables import queues as queue_table
+from pykai.simulate.result_tables import queues as queue_table
+from pykai.simulate.simulation import PastUsage, Setting
 from tests.unit.simulate.stories import job, node, play, queue
 
 START = 1000.0
@@ -74,7 +74,7 @@ def test_a_tumbling_window_begins_anew() -> None:
 def rivals(usage: dict[str, Any] | None, k: float = 1.0, until: float = 7200.0) -> SimulationResult:
     arguments = {"proportion": {"kValue": k}}
     plugins = [{"name": name, "arguments": arguments.get(name, {})} for name in registry.BUILT_IN]
-    config = scheduler.read({"tiers": [{"plugins": plugins}], **({"usageDBConfig": usage} if usage else {})})
+    config = scheduler_config.read({"tiers": [{"plugins": plugins}], **({"usageDBConfig": usage} if usage else {})})
     counted = read_usage_config(usage, Setting().start) if usage else None
     return play(*RIVALS, until=until, setting=Setting(usage=counted), config=config)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from pykai.cli.simulated_product import SimulatedProduct
-from pykai.config.scheduler import SchedulerConfig
+from pykai.config.scheduler_config import SchedulerConfig
 from pykai.model.resources import GPU
-from pykai.simulate.cluster import BrokenError, Setting, Simulation
 from pykai.simulate.history import document
+from pykai.simulate.simulation import BrokenError, Setting, Simulation
 from tests.unit.simulate.stories import events, job, life, node, play, pod, queue, simulation
 
 FOREVER = "pykai.io/run-seconds: forever"

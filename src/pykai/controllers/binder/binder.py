@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from pykai.controllers.binder.bind_requests import BindRequestReconciler, BindRules, RequestContext, RequestLookup
+from pykai.controllers.binder.bind_reconciler import BindRequestReconciler, BindRules, RequestContext, RequestLookup
 from pykai.controllers.binder.binding import BindAttempt, BindError, BindStatusUpdater, bind_pod, is_retryable
 from pykai.controllers.binder.device_index import DeviceIndex, GroupKey, Scope, WakeUps, is_meant_for, labelled_groups
 from pykai.controllers.binder.plugins import DEFAULTS, Plugin, StepContext, build_steps
 from pykai.controllers.binder.reservations import ReservationClients, Reservations, ReservationTemplate
-from pykai.controllers.binder.volumes import pod_claims
+from pykai.controllers.binder.volume_binding import pod_claims
 from pykai.kube.api import Api
+from pykai.kube.api_resources import BIND_REQUEST, NODE, POD
 from pykai.kube.errors import ApiError, Conflict
 from pykai.kube.events import EventRecorder
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Key
-from pykai.kube.resources import BIND_REQUEST, NODE, POD
 from pykai.kube.workqueue import UNMETERED, Meter, Pace, ReconcileLoop
 from pykai.objects import names
 from pykai.objects.kinds import ABSENT, BindRequest, Node, Pod

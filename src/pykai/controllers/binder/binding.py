@@ -20,13 +20,13 @@ from msgspec import json, to_builtins
 from pykai.controllers.binder.device_index import group_labels, label_changes, labelled_groups, requested_pod
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Api, Object, Patch
+from pykai.kube.api_resources import BIND_REQUEST, POD
 from pykai.kube.backoff import Backoff
 from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, Gone, NotFound, Timeout, TooManyRequests, Unauthorized, Unavailable
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.informer_store import Key
 from pykai.kube.operations import bind
-from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, BindRequestStatus, Condition, Node, Pod
 from pykai.objects.units import rfc3339

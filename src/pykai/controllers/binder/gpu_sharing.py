@@ -22,8 +22,8 @@ import structlog
 from pykai.controllers.binder.binding import BindAttempt, BindError, Step, WaitingStep
 from pykai.controllers.binder.device_index import labelled_groups
 from pykai.kube.api import Api, Deletion, Object, Patch
+from pykai.kube.api_resources import CONFIG_MAP
 from pykai.kube.errors import AlreadyExists, NotFound
-from pykai.kube.resources import CONFIG_MAP
 from pykai.objects import names, nvfractions
 from pykai.objects.gpu_request import (
     CUDA_MEMORY_LIMIT,

@@ -13,11 +13,11 @@ from msgspec import DecodeError, Struct, json
 from msgspec.structs import asdict
 
 from pykai.config.fields import FieldError, converted
-from pykai.controllers.binder.bind_requests import DELIVERING
+from pykai.controllers.binder.bind_reconciler import DELIVERING
 from pykai.controllers.binder.binding import Step
 from pykai.controllers.binder.gpu_sharing import GpuSharing, NvFractions
 from pykai.controllers.binder.resource_claims import ResourceClaims
-from pykai.controllers.binder.volumes import Volumes
+from pykai.controllers.binder.volume_binding import Volumes
 from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Key

@@ -28,13 +28,13 @@ from pykai.controllers.binder.binding import BindError, is_retryable
 from pykai.controllers.binder.device_index import DeviceIndex, DeviceState, GroupKey, is_finished, is_terminating
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Api, Deletion, Fields, Object, Selection
+from pykai.kube.api_resources import POD
 from pykai.kube.backoff import Backoff
 from pykai.kube.clock import steady
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import Key
-from pykai.kube.resources import POD
 from pykai.objects import names, nvfractions
 from pykai.objects.kinds import ABSENT, Node, Pod
 

@@ -19,9 +19,9 @@ import structlog
 
 from pykai.controllers.binder.binding import BindAttempt, BindError, Step, WaitingStep, is_retryable
 from pykai.kube.api import Api, Fields, Object, Patch, Ref, Selection
+from pykai.kube.api_resources import POD, RESOURCE_CLAIM
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.informer_store import Key
-from pykai.kube.resources import POD, RESOURCE_CLAIM
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Pod
 from pykai.objects.pod_template import decode_template

@@ -25,11 +25,11 @@ from pykai.controllers.operator.object_writer import ObjectWriter
 from pykai.controllers.operator.observation import Observation, Ping, PrometheusProbe, ours
 from pykai.controllers.operator.shards import SCHEDULER_TITLE
 from pykai.kube.api import Api, Object, Patch, Ref, Resource
+from pykai.kube.api_resources import CONFIG, DEPLOYMENT, LEASE, POD, POD_GROUP, QUEUE, SECRET, SHARD
 from pykai.kube.clock import wall
 from pykai.kube.codec import version_number
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.informer import InformerFactory
-from pykai.kube.resources import CONFIG, DEPLOYMENT, LEASE, POD, POD_GROUP, QUEUE, SECRET, SHARD
 from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.objects import names
 from pykai.objects.config_kinds import Config

@@ -23,8 +23,8 @@ from msgspec import Struct
 
 from pykai.config.fields import FieldError, converted
 from pykai.kube.api import Api, Fields, Object, Resource
+from pykai.kube.api_resources import CRD, TOPOLOGY
 from pykai.kube.errors import AlreadyExists, NotFound
-from pykai.kube.resources import CRD, TOPOLOGY
 from pykai.objects import names
 from pykai.objects.config_kinds import Config, ImageSpec
 from pykai.objects.crds import CONFIG, SHARD

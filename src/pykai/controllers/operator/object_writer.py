@@ -20,8 +20,8 @@ from pykai.controllers.operator.conditions import key_of, rolled_out
 from pykai.controllers.operator.desired import Wanted
 from pykai.controllers.operator.observation import BY_KIND, MANAGED, WEBHOOKS, Key, Observation, ours
 from pykai.kube.api import Api, Deletion, Object, Patch, Propagation, Ref, Resource
+from pykai.kube.api_resources import DEPLOYMENT, LEASE
 from pykai.kube.errors import ApiError, Conflict, NotFound
-from pykai.kube.resources import DEPLOYMENT, LEASE
 from pykai.objects import names, units
 
 FINGERPRINT: Final = "kai.scheduler/applied"

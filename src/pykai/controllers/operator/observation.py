@@ -16,10 +16,7 @@ from typing import Any, Final
 
 from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, VPA_KIND, Leader
 from pykai.kube.api import EventType, Object, Resource, Selection
-from pykai.kube.backoff import Backoff
-from pykai.kube.informer import InformerFactory, SharedInformer
-from pykai.kube.informer_store import WatchChange
-from pykai.kube.resources import (
+from pykai.kube.api_resources import (
     CONFIG,
     CONFIG_MAP,
     CRD,
@@ -37,6 +34,9 @@ from pykai.kube.resources import (
     SHARD,
     VALIDATING_WEBHOOK,
 )
+from pykai.kube.backoff import Backoff
+from pykai.kube.informer import InformerFactory, SharedInformer
+from pykai.kube.informer_store import WatchChange
 from pykai.objects import names
 from pykai.objects.config_kinds import HealthProbe, PrometheusSpec
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import yaml
 
-from pykai.config import scheduler as scheduler_file
+from pykai.config import scheduler_config as scheduler_file
 from pykai.config.fields import FieldError
 from pykai.controllers.operator import deployments
 from pykai.controllers.operator.component_flags import PolicyRow, changed, flags, in_order, sharing_mode
@@ -133,7 +133,7 @@ def actions(spec: ShardSpec) -> dict[str, PolicyRow]:
     return changed(usual, spec.actions)
 
 
-def scheduler_config(shard: Shard, installation: Installation) -> Object:
+def config_document(shard: Shard, installation: Installation) -> Object:
     """Return the scheduler's configuration; FieldError names the invalid field of the shard."""
     spec = shard.spec
     rows = [
@@ -159,7 +159,7 @@ def scheduler_config(shard: Shard, installation: Installation) -> Object:
 
 def scheduler_config_text(shard: Shard, installation: Installation) -> str:
     """Return the configuration file."""
-    return yaml.encode(scheduler_config(shard, installation)).decode()
+    return yaml.encode(config_document(shard, installation)).decode()
 
 
 def usage_database(spec: ShardSpec, installation: Installation) -> Object | None:

@@ -19,11 +19,11 @@ from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, GroupingS
 from pykai.controllers.ttl_cache import MUTATION_SECONDS, MutationCache, TTLCache
 from pykai.controllers.unstructured import merge_patch, to_unstructured, unstructured_pod
 from pykai.kube.api import Api, Object, Patch
+from pykai.kube.api_resources import POD, POD_GROUP
 from pykai.kube.codec import version_number
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import Key, WatchChange
-from pykai.kube.resources import POD, POD_GROUP
 from pykai.kube.workqueue import RetryLater
 from pykai.objects import kinds
 

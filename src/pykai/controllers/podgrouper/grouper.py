@@ -38,7 +38,6 @@ from pykai.controllers.podgrouper.reader import (
     RuleInformers,
 )
 from pykai.controllers.podgrouper.rules import karta
-from pykai.controllers.podgrouper.rules.kinds import known
 from pykai.controllers.podgrouper.rules.workload import (
     ForbiddenError,
     GroupingError,
@@ -47,16 +46,17 @@ from pykai.controllers.podgrouper.rules.workload import (
     Workload,
     group_version_kind,
 )
+from pykai.controllers.podgrouper.rules.workload_kinds import known
 from pykai.controllers.podgrouper.scheduling_groups import SchedulingGroups
 from pykai.controllers.ttl_cache import MUTATION_SECONDS
 from pykai.controllers.unstructured import unstructured_pod
 from pykai.kube.api import EVERYTHING, Api, EventType, Object, Selection
+from pykai.kube.api_resources import NAMESPACE, POD, POD_GROUP, PRIORITY_CLASS
 from pykai.kube.clock import steady
 from pykai.kube.errors import ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Key, WatchChange
-from pykai.kube.resources import NAMESPACE, POD, POD_GROUP, PRIORITY_CLASS
 from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.objects import kinds, names
 

@@ -18,7 +18,6 @@ from pykai.controllers.podgrouper.rules.defaults import (
     read_kind_defaults,
     readable_seconds,
 )
-from pykai.controllers.podgrouper.rules.kinds import group_workload, known
 from pykai.controllers.podgrouper.rules.workload import (
     ForbiddenError,
     GroupingError,
@@ -37,6 +36,7 @@ from pykai.controllers.podgrouper.rules.workload import (
     uid_of,
     value_at,
 )
+from pykai.controllers.podgrouper.rules.workload_kinds import group_workload, known
 from pykai.kube.api import Object
 from pykai.objects import names
 

@@ -25,7 +25,7 @@ from pykai.controllers.podgrouper.rules.native import SCHEDULING_GROUP_API
 from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, ForbiddenError, GroupSpec
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.controllers.unstructured import to_unstructured, unstructured_pod
-from pykai.kube import resources
+from pykai.kube import api_resources
 from pykai.kube.api import Api, Object, Resource
 from pykai.kube.clock import steady
 from pykai.kube.errors import Forbidden, NotFound
@@ -39,7 +39,7 @@ NO_MAPPING_SECONDS = 60.0
 _PAGE = 100
 _TABLE: Final = {
     (known.api_version, known.kind): known
-    for known in (*resources.BUILT_IN, *resources.PRODUCT, resources.NODE_TOPOLOGY)
+    for known in (*api_resources.BUILT_IN, *api_resources.PRODUCT, api_resources.NODE_TOPOLOGY)
 }
 
 
@@ -94,13 +94,13 @@ class RestMapper:
         group, _, version = api_version.rpartition("/")
         guess = Resource(group, version, plural_of(kind), kind)
         try:
-            definition = await self._api.get(resources.CRD.ref(guess.qualified), _Definition)
+            definition = await self._api.get(api_resources.CRD.ref(guess.qualified), _Definition)
             return definition.resource(version, kind)
         except Forbidden:
             return guess
         except NotFound:
             pass
-        async for definitions in pages(self._api, resources.CRD, _Definition, size=_PAGE):
+        async for definitions in pages(self._api, api_resources.CRD, _Definition, size=_PAGE):
             found = (each.resource(version, kind) for each in definitions if each.spec.group == group)
             if resource := next(filter(None, found), None):
                 return resource

@@ -14,11 +14,11 @@ import structlog
 from pykai.controllers.podgrouper.rules.native import min_count
 from pykai.controllers.podgrouper.rules.workload import GroupingError
 from pykai.kube.api import Api, EventType, Object, Patch
+from pykai.kube.api_resources import COMPOSITE_GROUP, SCHEDULING_GROUP
 from pykai.kube.clock import wall
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory, SharedInformer
 from pykai.kube.informer_store import Key, WatchChange
-from pykai.kube.resources import COMPOSITE_GROUP, SCHEDULING_GROUP
 from pykai.kube.workqueue import Pace, ReconcileLoop
 from pykai.objects import kinds, names
 from pykai.objects.units import rfc3339

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from random import Random
 
-from pykai.kube import resources as known
+from pykai.kube import api_resources as known
 from pykai.kube.api import Deletion, Object, Patch, Propagation, Ref, Resource
 from pykai.kube.codec import named
 from pykai.kube.errors import AlreadyExists, BadRequest, NotFound

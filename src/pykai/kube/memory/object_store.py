@@ -162,7 +162,7 @@ def record_of(body: Object, revision: int, owners: Owners) -> StoredRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LoggedChange:
     """One change: `before` is None for a creation, `after` for a deletion."""
 
     revision: int
@@ -197,7 +197,7 @@ class Watcher:
         self._wake = asyncio.Event()
         self._closed = False
 
-    def offer(self, entry: Entry) -> None:
+    def offer(self, entry: LoggedChange) -> None:
         """Queue the event of a change; an object may also enter or leave the selection of the watch."""
         before = entry.before if entry.before and self._selected(entry.before) else None
         after = entry.after if entry.after and self._selected(entry.after) else None
@@ -235,12 +235,12 @@ class Log:
         self.revision = 1
         self.compacted = 0
         self._capacity = capacity
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[LoggedChange] = deque()
         self._watchers: dict[Resource, list[Watcher]] = defaultdict(list)
-        self.observe: Callable[[Entry], None] | None = None
+        self.observe: Callable[[LoggedChange], None] | None = None
         """Receives every change."""
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: LoggedChange) -> None:
         """Append a change and deliver it to the open watches."""
         self._entries.append(entry)
         if len(self._entries) > self._capacity:
@@ -328,7 +328,7 @@ class ObjectStore:
         self._records[resource][after.key] = after
         if before is None or before.owner_uids != after.owner_uids:
             self._reindex(resource, before, after)
-        self.log.append(Entry(after.revision, resource, before, after))
+        self.log.append(LoggedChange(after.revision, resource, before, after))
         return after
 
     def own(self, resource: Resource, record: StoredRecord, owners: Owners) -> StoredRecord:
@@ -342,7 +342,7 @@ class ObjectStore:
         self.log.revision += 1
         del self._records[resource][record.key]
         self._reindex(resource, record, None)
-        self.log.append(Entry(self.log.revision, resource, record, None))
+        self.log.append(LoggedChange(self.log.revision, resource, record, None))
 
     def _reindex(self, resource: Resource, before: StoredRecord | None, after: StoredRecord | None) -> None:
         if before is not None:

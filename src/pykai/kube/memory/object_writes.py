@@ -17,7 +17,7 @@ from pykai.kube.api import Deletion, Object, Patch, PatchType, Propagation, Reso
 from pykai.kube.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound, Unsupported
 from pykai.kube.memory.patches import json_patch, merge_patch, strategic_patch
 from pykai.kube.memory.served_kinds import ServedKind, pod_change_problems, pod_grace, pod_spec_problems
-from pykai.objects import validation
+from pykai.objects import schema_validation
 from pykai.objects.names import is_subdomain
 from pykai.objects.units import rfc3339
 
@@ -159,8 +159,8 @@ def _conformed(kind: ServedKind, new: Object, old: Object | None) -> Object:
     found: list[tuple[str, str]] = []
     name = new["metadata"].get("name", "")
     if kind.schema is not None:
-        new = validation.default(validation.prune(new, kind.schema), kind.schema)
-        found = list(validation.violations(new, kind.schema, "", old))
+        new = schema_validation.default(schema_validation.prune(new, kind.schema), kind.schema)
+        found = list(schema_validation.violations(new, kind.schema, "", old))
     else:
         new = _without_nulls(new)
         if kind.resource.qualified == "pods":

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from pykai.kube import resources as known
+from pykai.kube import api_resources as known
 from pykai.kube.api import Fields, Object, Resource
 from pykai.kube.errors import Conflict, Forbidden
 from pykai.kube.memory.patches import ListKeys, built_in_keys, schema_keys

@@ -16,13 +16,13 @@ import yaml
 from pykai.admission.certificates import ServingCredentials, issue
 from pykai.hollow.hollow_node import HOST
 from pykai.kube.api import Api, Object, Patch
+from pykai.kube.api_resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from pykai.kube.operations import MANAGER, define
-from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
+from pykai.local.cluster_session import LocalComponent, connect
 from pykai.local.clusters import ClusterError, free_ports
 from pykai.local.containers import Command, running_process
 from pykai.local.control_plane import tail
 from pykai.local.operators import OPERATORS, Operator, Place
-from pykai.local.session import LocalComponent, connect
 
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 5.0

@@ -36,8 +36,8 @@ from pykai.kube.api import (
     Selection,
     WatchEvent,
 )
+from pykai.kube.api_resources import CONFIG_MAP
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Gone, Timeout, TooManyRequests, Unavailable
-from pykai.kube.resources import CONFIG_MAP
 
 Rates = Sequence[tuple[str, float]]
 """Kinds of faults that may occur at a point, with their probabilities; at most one occurs."""

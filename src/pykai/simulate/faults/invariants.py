@@ -11,11 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pykai.kube.api import Api, EventType, Object, Resource
-from pykai.kube.clock import wall
-from pykai.kube.errors import NotFound
-from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import WatchChange
-from pykai.kube.resources import (
+from pykai.kube.api_resources import (
     BIND_REQUEST,
     CONFIG,
     CONFIG_MAP,
@@ -27,6 +23,10 @@ from pykai.kube.resources import (
     QUEUE,
     RESOURCE_CLAIM,
 )
+from pykai.kube.clock import wall
+from pykai.kube.errors import NotFound
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import WatchChange
 from pykai.objects import names
 from pykai.objects.units import amount
 

@@ -12,18 +12,18 @@ from typing import Protocol, cast
 
 from pykai.hollow.kubelet_settings import OnStart
 from pykai.kube.api import Api, Object, Patch, Selection
+from pykai.kube.api_resources import EVENT, LEASE, NODE_TOPOLOGY, POD
 from pykai.kube.errors import ApiError
 from pykai.kube.memory import Admission, MemoryApi
-from pykai.kube.memory.object_store import Entry
-from pykai.kube.resources import EVENT, LEASE, NODE_TOPOLOGY, POD
+from pykai.kube.memory.object_store import LoggedChange
 from pykai.objects import names
-from pykai.simulate.cluster import BrokenError, Hooks, Product, Setting, Simulation
 from pykai.simulate.faults.api import KILLED_WITHIN, LONGEST_FLIGHT, Fault, FaultPlan, FaultyApi
 from pykai.simulate.faults.invariants import RunningChecks, Violation, at_rest, read_cluster
 from pykai.simulate.faults.users import LONGEST_ABSENCE, Users
 from pykai.simulate.faults.worlds import ALONE, APART, REPLICAS, World, world
 from pykai.simulate.history import HistoryEvent
 from pykai.simulate.loop import SKEW, Skew, StalledError
+from pykai.simulate.simulation import BrokenError, Hooks, Product, Setting, Simulation
 from pykai.simulate.workloads import open_definition
 
 FAULTY_SECONDS, REST_SECONDS, QUIET_SECONDS, RESTARTED_SECONDS = 90.0, 400.0, 90.0, 70.0
@@ -128,7 +128,7 @@ class ChangeLog:
         """Return the digest of all changes so far."""
         return self._digest.hexdigest()
 
-    def _changed(self, entry: Entry) -> None:
+    def _changed(self, entry: LoggedChange) -> None:
         record = entry.after or entry.before
         assert record is not None
         self._digest.update(entry.after.raw if entry.after else b"gone " + record.uid.encode())

@@ -11,9 +11,7 @@ from contextlib import suppress
 from random import Random
 
 from pykai.kube.api import Deletion, Object, Patch, Resource, Selection
-from pykai.kube.errors import ApiError
-from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import (
+from pykai.kube.api_resources import (
     BIND_REQUEST,
     CONFIG,
     CONFIG_MAP,
@@ -25,6 +23,8 @@ from pykai.kube.resources import (
     QUEUE,
     RESOURCE_CLAIM,
 )
+from pykai.kube.errors import ApiError
+from pykai.kube.memory import MemoryApi
 from pykai.objects import names
 from pykai.simulate.faults.api import FaultPlan
 from pykai.simulate.faults.invariants import FAILED_BY_USER, REPLICAS_BY_USER

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from pykai.kube import resources as known
+from pykai.kube import api_resources as known
 from pykai.kube.api import Object, Resource
 from pykai.objects import names
 from pykai.simulate import generate

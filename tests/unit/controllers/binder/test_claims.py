@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pykai.kube.api import Object, Patch
+from pykai.kube.api_resources import BIND_REQUEST, CONFIG_MAP, POD, RESOURCE_CLAIM
 from pykai.kube.errors import Forbidden, NotFound, Timeout, Unavailable
-from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, POD, RESOURCE_CLAIM
 from pykai.objects import names
 
 from .world import TEAM, World

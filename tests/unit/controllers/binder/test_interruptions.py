@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pykai.kube.api import Deletion, Object, Patch
+from pykai.kube.api_resources import BIND_REQUEST, POD
 from pykai.kube.errors import ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
-from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.objects import names
 from tests.virtual_time import settle
 

@@ -9,7 +9,7 @@ from msgspec import json
 
 from pykai.controllers.binder.binding import BindAttempt, BindError
 from pykai.controllers.binder.gpu_sharing import environment, share_annotations
-from pykai.kube.resources import BIND_REQUEST, POD
+from pykai.kube.api_resources import BIND_REQUEST, POD
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, BindRequestSpec, Node, ObjectMeta, Pod, ReceivedGpu, decode
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pykai.kube.api import Object, Patch, Resource
+from pykai.kube.api_resources import BIND_REQUEST, EVENT, NODE, POD
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout, Unavailable
-from pykai.kube.resources import BIND_REQUEST, EVENT, NODE, POD
 from pykai.objects import names
 from tests.virtual_time import settle
 

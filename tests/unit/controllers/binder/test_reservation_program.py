@@ -12,9 +12,9 @@ from pykai.cli import reservation
 from pykai.cli.reservation import ReservationError, hold, on_hollow_nodes, own_pod, visible_device
 from pykai.hollow.hollow_node import FakeNvml, GpuShape, HollowDevice, NodeShape, shape_devices
 from pykai.kube.api import Object, Patch
+from pykai.kube.api_resources import NAMESPACE, POD
 from pykai.kube.errors import Unavailable
 from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import NAMESPACE, POD
 from pykai.objects import names
 from tests.virtual_time import settle
 

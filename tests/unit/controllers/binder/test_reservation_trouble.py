@@ -9,8 +9,8 @@ import pytest
 from pykai.controllers.binder.device_index import GroupKey
 from pykai.controllers.binder.reservations import CONTAINER, described_container, reservation_name
 from pykai.kube.api import Deletion, Object, Patch
+from pykai.kube.api_resources import BIND_REQUEST, EVENT, POD
 from pykai.kube.errors import Conflict, Forbidden, NotFound, Unavailable
-from pykai.kube.resources import BIND_REQUEST, EVENT, POD
 from pykai.objects import names
 
 from .world import TEAM, World

@@ -10,7 +10,7 @@ import pytest
 from pykai.controllers.binder.device_index import GroupKey
 from pykai.controllers.binder.reservations import ReservationTemplate, reservation_name
 from pykai.kube.api import Object, Patch, Resource
-from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, POD
+from pykai.kube.api_resources import BIND_REQUEST, CONFIG_MAP, POD
 from pykai.objects import names
 
 from .world import TEAM, World

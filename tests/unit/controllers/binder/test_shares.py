@@ -10,7 +10,7 @@ from msgspec import json
 from pykai.controllers.binder.binding import BindAttempt, BindError
 from pykai.controllers.binder.gpu_sharing import data_changes, environment, is_created_for, memory_limit
 from pykai.kube.api import Object
-from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, POD
+from pykai.kube.api_resources import BIND_REQUEST, CONFIG_MAP, POD
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, BindRequestSpec, Node, ObjectMeta, Pod, ReceivedGpu, decode
 

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from pykai.controllers.binder.bind_requests import BindRules
+from pykai.controllers.binder.bind_reconciler import BindRules
 from pykai.controllers.binder.binder import Binder, BinderSettings
 from pykai.controllers.binder.plugins import read_plugins
 from pykai.controllers.binder.reservations import ReservationTemplate
@@ -31,12 +31,12 @@ from pykai.kube.api import (
     Selection,
     WatchEvent,
 )
+from pykai.kube.api_resources import BIND_REQUEST, CONFIG_MAP, NAMESPACE, NODE, POD
 from pykai.kube.clock import wall
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory, SharedInformer
 from pykai.kube.informer_store import WatchChange
 from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, NAMESPACE, NODE, POD
 from pykai.kube.workqueue import Pace
 from pykai.objects import names
 from pykai.objects.crds import manifests

@@ -12,7 +12,7 @@ from pykai.controllers.operator.controller import OperatorSettings
 from pykai.controllers.operator.desired import desired
 from pykai.controllers.operator.installation import Facts, Installation, OperatorEnvironment, read_config
 from pykai.kube.api import Object, Patch, Resource, Selection
-from pykai.kube.resources import CONFIG, NAMESPACE, SHARD
+from pykai.kube.api_resources import CONFIG, NAMESPACE, SHARD
 from tests.unit.controllers.live import DiaryApi, eventually, running
 
 ENVIRONMENT = OperatorEnvironment(registry="reg.example/kai", tag="v1")

@@ -13,8 +13,7 @@ from pykai.config.fields import FieldError
 from pykai.controllers.operator.desired import Validators
 from pykai.controllers.operator.observation import CLUSTER_POLICY, MONITOR, PROMETHEUS
 from pykai.kube.api import Object, Patch
-from pykai.kube.errors import ApiError, Forbidden, NotFound, TooManyRequests
-from pykai.kube.resources import (
+from pykai.kube.api_resources import (
     CONFIG,
     CONFIG_MAP,
     CRD,
@@ -32,6 +31,7 @@ from pykai.kube.resources import (
     SHARD,
     VALIDATING_WEBHOOK,
 )
+from pykai.kube.errors import ApiError, Forbidden, NotFound, TooManyRequests
 from pykai.kube.workqueue import Pace
 from tests.permissive_crd import permissive_crd
 from tests.unit.controllers.live import eventually

@@ -12,8 +12,8 @@ from pykai.cli.main import COMMANDS, CommandTable, main
 from pykai.controllers.operator import controller
 from pykai.controllers.operator.controller import OperatorSettings
 from pykai.kube.api import Object, Patch
+from pykai.kube.api_resources import CONFIG, DEPLOYMENT, LEASE, NAMESPACE
 from pykai.kube.lease import RENEW_SECONDS, Election
-from pykai.kube.resources import CONFIG, DEPLOYMENT, LEASE, NAMESPACE
 from pykai.kube.workqueue import Pace
 from pykai.objects import names
 from tests.unit.controllers.live import DiaryApi, eventually, running

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pykai.config.usage import read_usage_config
+from pykai.config.usage_db import read_usage_config
 from pykai.kube.api import Object, Patch
-from pykai.kube.resources import CONFIG_MAP, DEPLOYMENT, SHARD
+from pykai.kube.api_resources import CONFIG_MAP, DEPLOYMENT, SHARD
 from tests.unit.controllers.live import eventually
 
 from .cluster import Bench, flags_of, operating

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from pykai.config import scheduler as scheduler_file
+from pykai.config import scheduler_config as scheduler_file
 from pykai.config.fields import FieldError
 from pykai.controllers.operator.installation import read_shard
-from pykai.controllers.operator.shards import scheduler_config, scheduler_config_text
+from pykai.controllers.operator.shards import config_document, scheduler_config_text
 from pykai.plugins import registry
 
 from .cluster import installation
@@ -44,7 +44,7 @@ ACTIONS = "allocate, consolidation, reclaim, preempt, stalegangeviction"
 
 
 def configured(config: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    return scheduler_config(read_shard("default", spec), installation(config))
+    return config_document(read_shard("default", spec), installation(config))
 
 
 def plugin_names(made: dict[str, Any]) -> list[str]:

@@ -10,10 +10,10 @@ import pytest
 
 from pykai.controllers.operator.installation import KUEUE, MIGRATED_FROM, topologies
 from pykai.kube.api import Object, Patch, Ref
+from pykai.kube.api_resources import CRD, QUEUE, TOPOLOGY
 from pykai.kube.errors import Timeout
 from pykai.kube.memory import MemoryApi
 from pykai.kube.operations import define
-from pykai.kube.resources import CRD, QUEUE, TOPOLOGY
 from pykai.objects.crds import manifests
 from tests.permissive_crd import permissive_crd
 

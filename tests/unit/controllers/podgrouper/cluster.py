@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pykai.controllers.podgrouper.grouping import group_of, has_labels, workload_of
-from pykai.controllers.podgrouper.rules.kinds import group_workload
 from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupingSettings, GroupSpec, Workload
+from pykai.controllers.podgrouper.rules.workload_kinds import group_workload
 
 Object = dict[str, Any]
 CLUSTER_WIDE = {"PriorityClass", "Karta"}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.podgrouper.rules.kinds import group_workload
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec, GroupTopology, Workload
+from pykai.controllers.podgrouper.rules.workload_kinds import group_workload
 
 from .cluster import Memory, Object, grouped, obj, pod, priority_class
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pykai.controllers.podgrouper.grouping import group_of, ignored_settings, workload_of
-from pykai.controllers.podgrouper.rules.kinds import TABLE, choose, known
 from pykai.controllers.podgrouper.rules.workload import GroupingError, GroupingSettings, GroupSpec, Workload
+from pykai.controllers.podgrouper.rules.workload_kinds import TABLE, choose, known
 
 from .cluster import Memory, Object, obj, pod, priority_class, ref
 

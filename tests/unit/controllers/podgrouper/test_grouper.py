@@ -11,10 +11,10 @@ import pytest
 from pykai.controllers.podgrouper.grouper import PodGrouper, PodGrouperSettings, run
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings
 from pykai.kube.api import Object, Patch, Resource
+from pykai.kube.api_resources import CRD, EVENT, NAMESPACE, POD, POD_GROUP, REPLICA_SET, SCHEDULING_GROUP
 from pykai.kube.errors import AlreadyExists, Forbidden, NotFound, Unavailable
 from pykai.kube.memory import MemoryApi
 from pykai.kube.operations import bind
-from pykai.kube.resources import CRD, EVENT, NAMESPACE, POD, POD_GROUP, REPLICA_SET, SCHEDULING_GROUP
 from pykai.objects import names
 from tests.permissive_crd import permissive_crd
 from tests.unit.controllers.live import (

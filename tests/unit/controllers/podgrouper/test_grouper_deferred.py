@@ -8,9 +8,9 @@ import pytest
 
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
 from pykai.kube.api import Patch
+from pykai.kube.api_resources import POD
 from pykai.kube.errors import Unavailable
 from pykai.kube.operations import bind
-from pykai.kube.resources import POD
 from pykai.objects import names
 from tests.unit.controllers.live import (
     DiaryApi,

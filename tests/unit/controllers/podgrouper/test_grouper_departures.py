@@ -9,8 +9,8 @@ import pytest
 
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
 from pykai.kube.api import Deletion, Object, Patch
+from pykai.kube.api_resources import POD, POD_GROUP
 from pykai.kube.errors import NotFound
-from pykai.kube.resources import POD, POD_GROUP
 from pykai.objects import names
 from tests.unit.controllers.live import (
     DiaryApi,

@@ -13,9 +13,9 @@ from pykai.controllers.podgrouper.assignments import GroupWriter
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec
 from pykai.kube.api import Deletion, Object, Patch, Ref, Resource, WatchEvent
+from pykai.kube.api_resources import POD, POD_GROUP
 from pykai.kube.errors import Gone, Unavailable
 from pykai.kube.informer import InformerFactory
-from pykai.kube.resources import POD, POD_GROUP
 from pykai.objects import kinds, names
 from pykai.simulate import loop
 from tests.unit.controllers.live import (

@@ -11,8 +11,8 @@ import pytest
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings
 from pykai.kube.api import Object, Patch, Ref, Resource
+from pykai.kube.api_resources import CRD, EVENT, JOB, POD
 from pykai.kube.errors import Forbidden, Unavailable
-from pykai.kube.resources import CRD, EVENT, JOB, POD
 from pykai.objects import names
 from tests.permissive_crd import permissive_crd
 from tests.unit.controllers.live import (
