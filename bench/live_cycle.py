@@ -87,8 +87,9 @@ def queue(name: str, parent: str, quota: float) -> Object:
 
 
 def group(number: int, of: int) -> Object:
+    """A PodGroup as the pod grouper writes it for a pod without a topology."""
     meta = {"name": f"group-{number:06}", "namespace": SPACE, "creationTimestamp": _SINCE}
-    return {"metadata": meta, "spec": {"minMember": 1, "queue": f"queue-{of}"}}
+    return {"metadata": meta, "spec": {"minMember": 1, "queue": f"queue-{of}", "topologyConstraint": {}}}
 
 
 def pod(number: int, on: str = "", asked: Mapping[str, str] = _ASKED) -> Object:

@@ -266,7 +266,7 @@ def gang_rows(groups: Groups, alias: Alias) -> GangRows:
     minimums: dict[int, list[int]] = {}
     moved = 0
     """Podsets that gangs so far have beyond one each."""
-    for row in groups.stating(lambda spec: bool(spec.sub_groups) or spec.topology_constraint is not None):
+    for row in groups.stating(_has_tree):
         builder, trees[row] = _build(groups.objects[row], row + moved, alias)
         podset_rows[row], minimums[row] = builder.rows, builder.minimums
         sizes[row] = len(builder.minimums)
@@ -276,6 +276,12 @@ def gang_rows(groups: Groups, alias: Alias) -> GangRows:
     for row, own in minimums.items():
         mins[first[row] : first[row + 1]] = own
     return GangRows(groups, trees, first, np.repeat(np.arange(len(minimum)), sizes), mins, podset_rows)
+
+
+def _has_tree(spec: PodGroupSpec) -> bool:
+    """Whether the tree is more than one podset. The pod grouper writes an empty topology constraint to every group."""
+    constraint = spec.topology_constraint
+    return bool(spec.sub_groups) or (constraint is not None and bool(constraint.topology))
 
 
 def _build(group: PodGroup, first_row: int, alias: Alias) -> tuple[_TreeBuilder, SubGroupSet]:
