@@ -91,6 +91,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, T], start: float = 0.0, seed: int = 0) -> T:
-    """Run a coroutine to its end in virtual time."""
+    """Run a coroutine to its end in virtual time.
+
+    Its result is no task's: asyncio formats that, whatever its size, when it takes its signal handler back.
+    """
+    results: list[T] = []
+
+    async def run_main() -> None:
+        results.append(await main)
+
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(start, seed)) as runner:
-        return runner.run(main)
+        runner.run(run_main())
+    return results[0]

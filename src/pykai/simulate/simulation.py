@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -134,7 +135,7 @@ class _Run:
 
     def __init__(self, product: Product, arrivals: Sequence[Arrival], setting: Setting) -> None:
         self._product, self._setting = product, setting
-        self._arrivals = sorted(arrivals, key=lambda arrival: arrival.at)
+        self._arrivals = deque(sorted(arrivals, key=lambda arrival: arrival.at))
         self._time = asyncio.get_running_loop().time
         admission = product.admission(lambda: self._recorder.queues(), self._warn)
         kinds = [*product.definitions(), *definitions()]
@@ -193,7 +194,7 @@ class _Run:
     def _load_existing(self) -> None:
         """Store the objects that were read from a cluster."""
         existing = [arrival for arrival in self._arrivals if arrival.exists]
-        self._arrivals = [arrival for arrival in self._arrivals if not arrival.exists]
+        self._arrivals = deque(arrival for arrival in self._arrivals if not arrival.exists)
         for arrival in existing:
             obj = continued(arrival.obj) if arrival.resource == POD else arrival.obj
             namespace = arrival.key[0]
@@ -217,8 +218,8 @@ class _Run:
                 raise BrokenError(f"at {now:g} s the product failed: {faults[0]}")
             if tasks[-1].done() or (until is None and self._is_idle()):
                 return
-            following = [arrival.at for arrival in self._arrivals[:1]]
-            step = min([*following, now + _STEP_SECONDS, NEVER if until is None else until])
+            following = self._arrivals[0].at if self._arrivals else NEVER
+            step = min(following, now + _STEP_SECONDS, NEVER if until is None else until)
             await asyncio.sleep(step - now)
             if until is not None and self._time() >= until:
                 return
@@ -231,7 +232,7 @@ class _Run:
     # ---------------------------------------------------------------------------------------------------- arrivals
     async def _create_arrivals(self, now: float) -> None:
         while self._arrivals and self._arrivals[0].at <= now:
-            arrival = self._arrivals.pop(0)
+            arrival = self._arrivals.popleft()
             title = f"{arrival.obj['kind']} {'/'.join(filter(None, arrival.key))}"
             try:
                 changed = await self._apply(arrival.resource, arrival.obj)

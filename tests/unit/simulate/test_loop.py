@@ -41,6 +41,22 @@ def test_an_error_of_such_work_is_raised() -> None:
         loop.run(_failing())
 
 
+class _Formatted:
+    times = 0
+
+    def __repr__(self) -> str:
+        self.times += 1
+        return ""
+
+
+async def _unseen() -> _Formatted:
+    return _Formatted()
+
+
+def test_the_result_of_a_run_is_not_formatted() -> None:
+    assert loop.run(_unseen()).times == 0, "for the history of a day that takes minutes"
+
+
 async def _jitter() -> list[float]:
     return [clock.jitter() for _ in range(5)]
 
