@@ -53,7 +53,7 @@ class Cluster:
             Record({**obj, "apiVersion": api_version, "kind": kind})
             for (api, _, plural), obj in self.objects
             if api == api_version
-            and plural in (kind.lower() + "s", kind.lower() + "es")
+            and plural in (kind.lower() + "s", kind.lower() + "es", kind.lower()[:-1] + "ies")
             and obj["metadata"].get("namespace", "") == namespace
         ]
 
@@ -207,7 +207,7 @@ def skipping_top_owner(given: Case, work: Workload) -> GroupSpec:
     for line in given["config"]["supported_types"]:
         key, _, plugin = line.partition(" -> ")
         group, version, kind = key.split("/")
-        rows[group, version, kind] = DEFAULT if plugin == "Default Grouper" else TABLE[group, version, kind]
+        rows[group, version, kind] = DEFAULT if plugin == "Default Grouper" else choose(group, version, kind, False)
     return workload_kinds.group_wrapped(
         work, lambda inner: rows.get(group_version_kind(inner.top), DEFAULT).apply(inner)
     )
@@ -363,7 +363,8 @@ def preemptibility(given: Case, expected: Case) -> list[str]:
         key: defaults.KindDefault(entry.get("priority_name", ""), entry.get("preemptibility", "").lower())
         for key, entry in (given.get("defaults") or {}).items()
     }
-    return compared(lambda: defaults.preemptibility(workload_of(given), by_kind), expected, "result")
+    work = workload_of(given)
+    return compared(lambda: defaults.preemptibility(work, by_kind or defaults.kind_defaults(work)), expected, "result")
 
 
 def preemption_delay(given: Case, expected: Case) -> list[str]:
@@ -380,9 +381,12 @@ def grove_member(given: Case, expected: Case) -> list[str]:
 
 
 def delayed_launcher(given: Case, expected: Case) -> list[str]:
-    left = given["gp"]["min_available"] - kubeflow.missing_launchers(workload_of(given))
     wanted = expected.get("arguments_after", {}).get("gp", given["gp"])
-    return differences(left, wanted["min_available"], "min_available")
+    return compared(
+        lambda: given["gp"]["min_available"] - kubeflow.missing_launchers(workload_of(given)),
+        {**wanted, **expected},
+        "min_available",
+    )
 
 
 def result(compute: Callable[[Case], Any]) -> Callable[[Case, Case], list[str]]:

@@ -23,7 +23,6 @@ from pykai.kube.api import Fields, Object
 from pykai.objects import names, units
 
 _KEPT_FIELDS = ("markUnschedulable", "schedulingBackoff", "queue")
-_NOT_WORTH_A_WRITE = frozenset({"workload-status"})
 
 
 def pod_group(spec: GroupSpec) -> Object:
@@ -104,10 +103,9 @@ def merged(old: Object, new: Object) -> Object:
 
 def is_same(old: Object, new: Object) -> bool:
     """Whether replacing the old object by the new one would change nothing relevant."""
-    notes = {key: value for key, value in annotations_of(new).items() if key not in _NOT_WORTH_A_WRITE}
     return (
         labels_of(new).items() <= labels_of(old).items()
-        and notes.items() <= annotations_of(old).items()
+        and annotations_of(new).items() <= annotations_of(old).items()
         and owner_references(new) == owner_references(old)
         and _canonical(old.get("spec")) == _canonical(new.get("spec"))
     )

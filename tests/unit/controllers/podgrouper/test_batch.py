@@ -52,6 +52,11 @@ def test_job_keeps_the_group_an_older_release_made(search: bool, name: str, mini
     assert (spec.name, spec.min_member) == (name, minimum)
 
 
+def test_a_pod_named_like_its_job_has_no_older_group() -> None:
+    top = obj("batch/v1", "Job", "job", annotations={MIN: "3"})
+    assert grouped(top, pod("job"), pod_group("pg-job-u-job")).min_member == 3
+
+
 def test_cron_job_groups_by_run() -> None:
     run = obj("batch/v1", "Job", "cron-1", annotations={MIN: "3"}, labels={"kai.scheduler/queue": "q"})
     top = obj("batch/v1", "CronJob", "cron")

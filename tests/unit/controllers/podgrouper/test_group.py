@@ -129,6 +129,15 @@ def test_defaults_of_the_wrappers_kind() -> None:
     assert (spec.priority_class, spec.preemptibility) == ("high", "preemptible")
 
 
+def test_a_default_class_that_does_not_exist_leaves_the_wrappers_own() -> None:
+    entry = '[{"typeName": "Workflow", "priorityName": "missing"}]'
+    config_map = obj("v1", "ConfigMap", "defaults", data={"types": entry})
+    settings = GroupingSettings(kind_defaults=("ns", "defaults"))
+    flow = obj("argoproj.io/v1alpha1", "Workflow", "flow", labels={"priorityClassName": "high"})
+    lookup = Memory(flow, config_map, priority_class("high"))
+    assert group_of_pod(pod(owners=[ref(flow)]), lookup, settings).priority_class == "high"
+
+
 # ------------------------------------------------------------------------------------------------------------- kinds
 def test_exact_version_any_version_then_karta_or_default() -> None:
     assert known("batch", "v1", "Job") is TABLE["batch", "v1", "Job"]

@@ -110,12 +110,16 @@ def test_bad_wishes_on_the_set_change_nothing() -> None:
             obj("scheduler.grove.io/v1alpha1", "PodGang", "gang", spec={"podgroups": {}}),
             "spec.podgroups of PodGang gang must be",
         ),
-        (obj("scheduler.grove.io/v1alpha1", "PodGang", "gang", spec={}), "has no spec.podgroups"),
     ],
 )
 def test_refused_gangs(the_gang: Object, message: str) -> None:
     with pytest.raises(GroupingError, match=message):
         grouped(top(), pod(labels=MEMBER), the_gang)
+
+
+def test_a_gang_without_members_needs_none() -> None:
+    spec = grouped(top(), pod(labels=MEMBER), obj("scheduler.grove.io/v1alpha1", "PodGang", "gang", spec={}))
+    assert (spec.min_member, spec.sub_groups) == (0, ())
 
 
 def test_no_gang() -> None:

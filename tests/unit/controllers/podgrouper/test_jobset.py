@@ -61,6 +61,10 @@ def test_template_says_how_many_pods_of_a_replica() -> None:
     assert (leaf.min_member, leaf.topology) == (2, GroupTopology("net", "rack", ""))
 
 
+def test_an_empty_minimum_of_a_template_is_none() -> None:
+    assert grouped(jobset(replicated("w", 1, 4, **{MIN: ""})), member("w", 0)).sub_groups[1].min_member == 4
+
+
 @pytest.mark.parametrize(
     "wish", [{"kai.scheduler/topology": "net"}, {"kai.scheduler/topology-required-placement": "rack"}]
 )

@@ -128,16 +128,27 @@ def test_scale(definition: Object, spec: Object, expected: int) -> None:
     assert scale(found, "flow", {"spec": spec}) == expected
 
 
-def test_a_component_with_its_own_scale_does_not_ask_its_children() -> None:
+@pytest.mark.parametrize(("size", "many", "pods"), [(2, 5, 10), (2, 0, 2), (0, 5, 5), (0, 0, 0)])
+def test_a_component_has_its_own_scale_times_that_of_its_children(size: int, many: int, pods: int) -> None:
     inner = component("group", scale_path=".spec.size")
     found = structure(karta(None, inner, component("leaf", owner="group", scale_path=".spec.many")), SANDBOX)
-    assert scale(found, "flow", {"spec": {"size": 2, "many": 50}}) == 2
+    assert scale(found, "flow", {"spec": {"size": size, "many": many}}) == pods
+
+
+def test_where_nothing_states_a_scale_every_component_with_pods_counts_as_one() -> None:
+    template = {"podTemplateSpecPath": ".spec.template"}
+    parts = (component("master", role="master", specDefinition=template), component("worker", specDefinition=template))
+    assert grouped(TOP, member("worker"), karta({"podGroup": {"name": "job"}}, *parts)).min_member == 2
+    found = structure(karta(None, *parts, component("service")), SANDBOX)
+    assert [scale(found, name, TOP) for name in ("flow", "worker", "service")] == [2, 1, 0]
 
 
 @pytest.mark.parametrize(
     ("gang", "message"),
     [
         ({"podGroup": {"name": "job", "subGroups": [{"componentName": "nobody"}]}}, "nobody is not part"),
+        ({"podGroup": {"name": "job", "topology": {"topologyName": "net"}}}, "required or preferred level"),
+        ({"podGroup": {"name": "job", "topology": {"requiredTopologyLevel": "rack"}}}, "must have a topologyName"),
         (by_key({"componentName": "worker", "groupByKeyPaths": [APP]}), "expected one value"),
         (by_key({"componentName": "worker", "groupByKeyPaths": ['"A_B"']}), "not a valid name"),
         (by_key({"componentName": "worker", "filters": ["1 + {}"]}), "jq program '1 \\+ {}'"),

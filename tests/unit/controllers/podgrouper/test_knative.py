@@ -36,12 +36,35 @@ def test_pods_alone_by_setting_and_always_with_inference_priority() -> None:
     assert grouped(SERVICE, member, *others).priority_class == "high"
 
 
+def sibling(name: str, group: str | None) -> Object:
+    return pod(name, labels=REVISION, annotations={"pod-group-name": group} if group else {})
+
+
+def group_of_kind(name: str, kind: str) -> Object:
+    return obj("scheduling.run.ai/v2alpha2", "PodGroup", name, owners=[{"kind": kind, "name": "x"}])
+
+
 @pytest.mark.parametrize(
-    ("group", "name"), [("pg-old-1", "pg-p-u-p"), ("pg-rev-u-rev", "pg-rev-u-rev"), (None, "pg-rev-u-rev")]
+    ("others", "alone"),
+    [
+        ((sibling("a", None),), False),
+        ((sibling("a", "one"),), False),
+        ((sibling("a", "one"), group_of_kind("one", "Revision")), False),
+        ((sibling("a", "one"), group_of_kind("one", "Pod")), True),
+        ((sibling("a", "one"), sibling("b", "one"), group_of_kind("one", "Pod")), False),
+        ((sibling("a", "one"), sibling("b", "two")), True),
+        ((sibling("a", "one"), sibling("b", "two"), group_of_kind("pg-rev-u-rev", "Revision")), False),
+    ],
 )
-def test_a_revision_keeps_the_form_its_pods_have(group: str | None, name: str) -> None:
-    sibling = pod("old", labels=REVISION, annotations={"pod-group-name": group} if group else {})
-    assert grouped(SERVICE, pod(labels=REVISION), revision(), sibling).name == name
+def test_a_revision_keeps_the_form_its_pods_have(others: tuple[Object, ...], alone: bool) -> None:
+    spec = grouped(SERVICE, pod(labels=REVISION), revision(), *others)
+    assert spec.name == ("pg-p-u-p" if alone else "pg-rev-u-rev")
+
+
+@pytest.mark.parametrize(("kind", "shown"), [("Job", "Job"), ("", "nothing")])
+def test_a_revision_whose_pod_is_in_a_foreign_group_is_refused(kind: str, shown: str) -> None:
+    with pytest.raises(GroupingError, match=f"gang behavior for revision ns/rev: PodGroup one is owned by {shown}"):
+        grouped(SERVICE, pod(labels=REVISION), revision(), sibling("a", "one"), group_of_kind("one", kind))
 
 
 def test_wishes_beyond_priority_are_not_read() -> None:

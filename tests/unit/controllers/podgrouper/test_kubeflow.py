@@ -75,11 +75,17 @@ def test_mpi_does_not_wait_for_a_launcher_that_waits_for_it(others: list[Any], c
     assert grouped(top, pod(), *others).min_member == expected
 
 
-@pytest.mark.parametrize(("launchers", "minimum", "expected"), [(5, 2, 0), (None, 2, 1)])
-def test_mpi_minimum_without_the_launcher_is_never_negative(launchers: int | None, minimum: int, expected: int) -> None:
+def test_mpi_minimum_without_the_launcher_is_never_negative() -> None:
+    top = job("MPIJob", {"Launcher": 5, "Worker": 2}, launcherCreationPolicy="WaitForWorkersReady", **policy(2))
+    assert grouped(top, pod()).min_member == 0
+
+
+@pytest.mark.parametrize("launchers", [None, 0])
+def test_mpi_launchers_that_come_later_must_be_stated(launchers: int | None) -> None:
     roles = {"Launcher": launchers, "Worker": 2}
-    top = job("MPIJob", roles, launcherCreationPolicy="WaitForWorkersReady", **policy(minimum))
-    assert grouped(top, pod()).min_member == expected
+    top = job("MPIJob", roles, launcherCreationPolicy="WaitForWorkersReady", **policy(2))
+    with pytest.raises(GroupingError, match="doesn't allow for 0 Launcher pods"):
+        grouped(top, pod())
 
 
 def role(name: str, index: int | None = None) -> Object:

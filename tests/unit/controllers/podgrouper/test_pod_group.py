@@ -132,7 +132,7 @@ def test_merging_adds_metadata_and_replaces_the_rest() -> None:
         ({"labels": {"a": "1", "x": "2"}}, False),
         ({"labels": {}}, True),
         ({"annotations": {"b": "3"}}, False),
-        ({"annotations": {"b": "2", "workload-status": "Running"}}, True),
+        ({"annotations": {"b": "2", "c": "3"}}, False),
         ({"min_member": 2}, False),
         ({"min_member": 0}, False),
         ({"owner": {**OWNER, "uid": "other"}}, False),

@@ -48,6 +48,18 @@ def test_no_workers_no_segments() -> None:
     assert tree(grouped(pytorch(0, {SIZE: "2"}, runPolicy=policy), pod())) == [("master", "", 1), ("worker", "", 0)]
 
 
+def test_workers_without_replicas_are_one_pod() -> None:
+    policy = {"schedulingPolicy": {"minAvailable": 2}}
+    top = pytorch(5, {SIZE: "2"}, runPolicy=policy)
+    del top["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"]
+    assert tree(grouped(top, worker(0)))[1:] == [("worker", "", (1,)), ("worker-0", "worker", 1)]
+
+
+def test_an_empty_size_counts_as_none() -> None:
+    assert len(grouped(pytorch(4, {SIZE: "2"}), worker(0, **{SIZE: ""})).sub_groups) == 2 + 2
+    assert len(grouped(pytorch(4, {SIZE: ""}), worker(0)).sub_groups) == 2
+
+
 def test_as_many_segments_as_allowed() -> None:
     assert len(grouped(pytorch(10_000, {SIZE: "1"}), worker(0)).sub_groups) == 10_002
 
@@ -180,7 +192,6 @@ def test_leader_ready_with_segments_still_starts_with_the_leader_alone() -> None
             [("segment-0", "", (2,)), ("segment-1", "", 2), ("leader", "segment-0", 1), ("workers", "segment-0", 2)],
         ),
         (5, 2, "LeaderExcluded", [("leader", "", 1), ("segment-0", "", 2), ("segment-1", "", 2)]),
-        (5, 1, None, [("leader", "", 1), ("workers", "", 4)]),
     ],
 )
 def test_lws_segments(size: int, segment: int, policy: str | None, expected: list[Any]) -> None:
@@ -202,6 +213,10 @@ def test_lws_segment_size_by_annotation() -> None:
         (lws(4, 2, "LeaderExcluded"), lws_pod(0), "3 workers do not divide into segments of 2"),
         (lws(4, 2, "Other"), lws_pod(0), "subGroupPolicyType 'Other'"),
         (lws(4, 5), lws_pod(0), "segments of 5 pods exceed"),
+        (lws(4, 1), lws_pod(0), "segments of 1 pods, expected at least 2"),
+        (lws(4, template={SIZE: "1"}), lws_pod(0), "segments of 1 pods"),
+        (lws(0), lws_pod(0), "leaderWorkerTemplate.size must be at least 1, found 0"),
+        (obj("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec={}), lws_pod(0), "Template.size is missing"),
         (lws(4, annotations={SIZE: "0"}), lws_pod(0), "value 0 must be >= 1"),
         (lws(4, 2), pod(), "missing required label"),
         (lws(4, 2), lws_pod(4), "4 in a group of 4 pods"),

@@ -114,7 +114,7 @@ def default_for(owner: Object, defaults: KindDefaults) -> KindDefault:
 def priority_class(work: Workload) -> str:
     """Return the first requested class that exists, else the default of the workload's kind."""
     for name in requested_priorities(work):
-        if name and work.lookup.get("scheduling.k8s.io/v1", "PriorityClass", "", name) is not None:
+        if work.has_priority_class(name):
             return name
     return work.default_priority
 

@@ -44,13 +44,10 @@ def pod_gang(work: Workload) -> GroupSpec:
         replace(spec, priority_class=text_at(gang, "spec", "priorityClassName") or spec.priority_class), work.top
     )
     topology_name = spec.annotations.get(_TOPOLOGY_NAME) or spec.annotations.get(names.TOPOLOGY, "")
-    pod_groups = maps_at(gang, "spec", "podgroups")
-    if pod_groups is None:
-        raise GroupingError(f"PodGang {full_name(gang)} has no spec.podgroups")
     where = f"PodGang {full_name(gang)}: spec.podgroups"
     members = [
         member(pod_group, namespace_of(gang), topology_name, f"{where}[{index}]")
-        for index, pod_group in enumerate(pod_groups)
+        for index, pod_group in enumerate(maps_at(gang, "spec", "podgroups") or [])
     ]
     return replace(
         spec,

@@ -1,8 +1,9 @@
 """Grouping by configuration: a `Karta` object in the cluster describes a kind without a row in the table.
 
 A Karta describes a tree of components: how many pods each has and which pods belong to it, by jq programs. Paths to
-scale and instance ids are evaluated on the workload, those of pod selectors on the pod. A component without a scale has
-the sum of the scales of its children; one without a selector in its subtree selects every pod.
+scale and instance ids are evaluated on the workload, those of pod selectors on the pod. A component has its own scale
+times the sum of those of its children, or the one of the two that is stated. Where no component states a scale, each
+with pods counts as one pod. A component without a selector in its subtree selects every pod.
 
 There are two forms. `podGroup`: one group per workload, with named components as sub-groups. `podGroups`, the older
 one: a pod is matched against members, and the values at the member's key paths, read from the pod, name its group. A
@@ -106,10 +107,21 @@ def values(jq: JqEvaluator, program: str, obj: Object) -> list[Any]:
 
 
 def scale(found: Structure, name: str, workload: Object, instance: str | None = None) -> int:
-    """Return the pods of a component, or of one instance of it; 0 if its subtree states no scale."""
+    """Return the pods of a component, or of one instance of it; 0 if nothing states how many."""
+    if not any(map(_has_scale, found.components.values())):
+        return sum(map_at(definition, "specDefinition") is not None for definition in _subtree(found, name))
+    own = _own_scale(found, name, workload, instance)
+    below = sum(scale(found, child, workload) for child in found.children(name))
+    return own * below if own and below else own or below
+
+
+def _has_scale(definition: Object) -> bool:
+    return any(text_at(definition, "scaleDefinition", field) for field in _SCALE_FIELDS)
+
+
+def _own_scale(found: Structure, name: str, workload: Object, instance: str | None) -> int:
+    """Return the scale that a component itself states, 0 if it states none."""
     definition = found.component(name)
-    if not any(text_at(definition, "scaleDefinition", field) for field in _SCALE_FIELDS):
-        return sum(scale(found, child, workload) for child in found.children(name))
     minimum, replicas = (_counts(found.jq, definition, field, workload) for field in _SCALE_FIELDS)
     counts = [least or usual for least, usual in zip_longest(minimum, replicas, fillvalue=0)]
     id_path = text_at(definition, "instanceIdPath")
@@ -203,7 +215,7 @@ def _by_component(work: Workload, spec: GroupSpec, found: Structure, wanted: Obj
     )
     mappings = maps_at(wanted, "subGroups") or []
     if not mappings:
-        return replace(spec, min_member=_min_member(work, found, found.root))
+        return replace(spec, min_member=scale(found, found.root, work.top))
     parts = []
     for mapping in mappings:
         component = text_at(mapping, "componentName")
@@ -222,13 +234,13 @@ def _min_member(work: Workload, found: Structure, component: str) -> int:
 
 def _topology(source: Object) -> GroupTopology | None:
     constraint = map_at(source, "topology")
-    if not constraint:
+    if constraint is None:
         return None
-    return GroupTopology(
-        text_at(constraint, "topologyName"),
-        text_at(constraint, "requiredTopologyLevel"),
-        text_at(constraint, "preferredTopologyLevel"),
-    )
+    keys = ("topologyName", "requiredTopologyLevel", "preferredTopologyLevel")
+    topology = GroupTopology(*(text_at(constraint, key) for key in keys))
+    if not (topology.name and topology.has_level):
+        raise KartaError("a topology constraint must have a topologyName and a required or preferred level")
+    return topology
 
 
 # ------------------------------------------------------------------------------------------------ podGroups

@@ -86,8 +86,10 @@ def missing_launchers(work: Workload) -> int:
     """Return the launchers that the operator creates once the workers run: the gang must not wait for them."""
     if value_at(work.top, "spec", "launcherCreationPolicy") != "WaitForWorkersReady" or has_launcher(work):
         return 0
-    replicas = count_at(work.top, "spec", _MPI_REPLICAS, _LAUNCHER, "replicas")
-    return 1 if replicas is None else replicas
+    launchers = count_at(work.top, "spec", _MPI_REPLICAS, _LAUNCHER, "replicas") or 0
+    if launchers <= 0:
+        raise _invalid_job(work.top, f"allow for 0 {_LAUNCHER} pods")
+    return launchers
 
 
 def has_launcher(work: Workload) -> bool:
@@ -120,10 +122,11 @@ def pytorch_job(work: Workload) -> GroupSpec:
 def _workers(work: Workload, minimum: int) -> tuple[SubGroupSpec, ...]:
     if map_at(work.top, "spec", _REPLICAS, "Worker") is None:
         return ()
-    replicas = count_at(work.top, "spec", _REPLICAS, "Worker", "replicas") or 0
+    declared = count_at(work.top, "spec", _REPLICAS, "Worker", "replicas")
+    replicas = 1 if declared is None else declared
     template = template_annotations(work.top, *_WORKER_TEMPLATE)
-    wanted = annotations_of(work.pod).get(names.SEGMENT_SIZE, template.get(names.SEGMENT_SIZE))
-    size = None if wanted is None else positive(wanted, f"annotation {names.SEGMENT_SIZE}")
+    wanted = annotations_of(work.pod).get(names.SEGMENT_SIZE) or template.get(names.SEGMENT_SIZE)
+    size = positive(wanted, f"annotation {names.SEGMENT_SIZE}") if wanted else None
     if size is not None and replicas > 0:
         return _segmented(work, replicas, size, minimum)
     return (_with_pod(work, SubGroupSpec(_WORKER, minimum)),)

@@ -60,7 +60,10 @@ def _min_member(work: Workload) -> int:
 
 def _declared_size(work: Workload) -> int:
     size = count_at(work.top, *_TEMPLATE, "size")
-    return 1 if size is None else size
+    if size is None or size < 1:
+        found = "is missing" if size is None else f"must be at least 1, found {size}"
+        raise GroupingError(f"LeaderWorkerSet {full_name(work.top)}: {'.'.join(_TEMPLATE)}.size {found}")
+    return size
 
 
 def worker_index(work: Workload) -> int | None:
@@ -76,7 +79,7 @@ def sub_groups(work: Workload, pods: int) -> tuple[SubGroupSpec, ...]:
     """Return the sub-groups of a gang of this many pods."""
     size = _segment_size(work)
     is_leader = worker_index(work) == 0
-    if size is None or not 1 < size <= pods:
+    if size is None or size > pods:
         parts = [SubGroupSpec(_LEADER, 1)] + ([SubGroupSpec(_WORKERS, pods - 1)] if pods > 1 else [])
         return _with_pod(work, parts, _LEADER if is_leader else _WORKERS)
     policy = text_at(work.top, *_TEMPLATE, "subGroupPolicy", "subGroupPolicyType") or "LeaderWorker"
@@ -99,6 +102,8 @@ def _segment_size(work: Workload) -> int | None:
         template = template_annotations(work.top, *_TEMPLATE, "workerTemplate")
         wanted = annotations_of(work.top).get(names.SEGMENT_SIZE, template.get(names.SEGMENT_SIZE))
         size = None if wanted is None else positive(wanted, f"annotation {names.SEGMENT_SIZE}")
+    if size is not None and size <= 1:
+        raise GroupingError(f"LeaderWorkerSet {full_name(work.top)}: segments of {size} pods, expected at least 2")
     if size is not None and size > _declared_size(work):
         raise GroupingError(f"LeaderWorkerSet {full_name(work.top)}: segments of {size} pods exceed its groups")
     return size

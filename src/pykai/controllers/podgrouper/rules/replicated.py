@@ -11,6 +11,7 @@ running pods are counted there.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from msgspec import ValidationError, convert
@@ -62,27 +63,28 @@ def is_spark_pod(obj: Object) -> bool:
 def deployment(work: Workload) -> GroupSpec:
     """Return one group for the Deployment, or one per pod if its pods already have those or the setting requires it."""
     spec = defaults.with_batch_minimum(work)
-    if work.settings.deployment_gang and not _keeps_group_per_pod(work, spec.name):
+    if work.settings.deployment_gang and not _keeps_group_per_pod(work, spec, _selected):
         return spec
     return defaults.per_pod(work, spec)
 
 
-def _keeps_group_per_pod(work: Workload, gang: str) -> bool:
-    """Whether the Deployment's pods have one group each, as in older releases; new pods are then grouped likewise.
+def _keeps_group_per_pod(work: Workload, gang: GroupSpec, siblings: Callable[[Workload], Sequence[Object]]) -> bool:
+    """Whether the pods of the gang's owner have one group each, as in older releases; new pods then get their own.
 
-    Two pods in one group, or a group that the Deployment owns, prove that they have not.
+    Two pods in one group, or a group of that owner's kind, prove that they have not.
     """
-    if _owner_kind(work.existing_group(gang)) == "Deployment":
+    kind = gang.owner["kind"]
+    if _owner_kind(work.existing_group(gang.name)) == kind:
         return False
-    groups = [group for pod in _selected(work) if (group := annotations_of(pod).get(names.POD_GROUP_ANNOTATION))]
+    groups = [group for pod in siblings(work) if (group := annotations_of(pod).get(names.POD_GROUP_ANNOTATION))]
     if len(set(groups)) != 1 or len(groups) > 1:
         return len(groups) > 1 and len(set(groups)) == len(groups)
     existing = work.existing_group(groups[0])
     owner = _owner_kind(existing)
-    if existing is not None and owner not in ("Deployment", "Pod"):
+    if existing is not None and owner not in (kind, "Pod"):
         raise GroupingError(
-            f"unable to determine gang behavior for deployment {full_name(work.top)}: "
-            f"PodGroup {groups[0]} is owned by {owner or 'nothing'}, expected a Deployment or a Pod"
+            f"unable to determine gang behavior for {kind.lower()} {gang.namespace}/{gang.owner['name']}: "
+            f"PodGroup {groups[0]} is owned by {owner or 'nothing'}, expected a {kind} or a Pod"
         )
     return owner == "Pod"
 
@@ -128,16 +130,15 @@ def knative_service(work: Workload) -> GroupSpec:
     if revision is None:
         raise GroupingError(f"revision {name} of pod {full_name(work.pod)} does not exist")
     spec = defaults.basic_group(work.seen_from(revision))
-    if work.settings.knative_gang and not _pods_have_own_groups(work, spec.name):
+    if work.settings.knative_gang and not _keeps_group_per_pod(work, spec, _of_revision):
         return replace(spec, min_member=_min_scale(revision))
     return replace(defaults.per_pod(work, spec), priority_class=INFERENCE)
 
 
-def _pods_have_own_groups(work: Workload, gang: str) -> bool:
-    siblings = {_REVISION_LABEL: labels_of(work.pod)[_REVISION_LABEL]}
-    pods = work.lookup.list("v1", "Pod", namespace_of(work.pod), siblings)
-    groups = (annotations_of(pod).get(names.POD_GROUP_ANNOTATION) for pod in pods)
-    return any(existing and existing != gang for existing in groups)
+def _of_revision(work: Workload) -> Sequence[Object]:
+    """Return the pods of the pod's revision."""
+    revision = {_REVISION_LABEL: labels_of(work.pod)[_REVISION_LABEL]}
+    return work.lookup.list("v1", "Pod", namespace_of(work.pod), revision)
 
 
 def _min_scale(revision: Object) -> int:
@@ -161,7 +162,7 @@ def job(work: Workload) -> GroupSpec:
     """Return one group for the Job; existing groups per pod, as in older releases, are kept."""
     spec = defaults.group(work)
     older = f"pg-{work.pod_name}-{uid_of(work.top)}"
-    if _has_legacy_group(work, older):
+    if older != spec.name and _has_legacy_group(work, older):
         return replace(spec, name=older)
     return replace(spec, min_member=defaults.batch_min_member(work.top) or 1)
 
@@ -232,7 +233,7 @@ def _replicated_job(job: Object) -> list[SubGroupSpec]:
     """Return the sub-group of a replicated job and those of its replicas."""
     parent, replicas, template = job["name"], _replicas(job), template_annotations(job, "template")
     wanted = template.get(names.BATCH_MIN_MEMBER)
-    if wanted is not None:
+    if wanted:
         pods = positive(wanted, f"invalid {names.BATCH_MIN_MEMBER} annotation on replicatedJob template")
     else:
         parallelism = count_at(job, "template", "spec", "parallelism")

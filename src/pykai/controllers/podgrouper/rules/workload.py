@@ -297,6 +297,10 @@ class Workload:
         """Return the same pod with this object as its only owner."""
         return replace(self, top=top, owners=())
 
+    def has_priority_class(self, name: str) -> bool:
+        """Whether a PriorityClass of that name exists; False for an empty name."""
+        return bool(name) and self.lookup.get("scheduling.k8s.io/v1", "PriorityClass", "", name) is not None
+
     def existing_group(self, group: str) -> Object | None:
         """Return the PodGroup of that name in the pod's namespace."""
         return self.lookup.get(POD_GROUP_API, "PodGroup", namespace_of(self.pod) or self.home, group)

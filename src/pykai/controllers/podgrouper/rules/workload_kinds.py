@@ -46,11 +46,11 @@ def group_wrapped(work: Workload, group_inner: Callable[[Workload], GroupSpec]) 
             raise GroupingError(f"{text_at(owner, 'kind')} {home}/{name_of(owner)} does not exist")
         inner = found
     configured = default_for(work.top, kind_defaults(work))
-    defaults_ = {
-        names.PRIORITY_CLASS_LABEL: configured.priority_class,
-        names.PREEMPTIBILITY_LABEL: configured.preemptibility,
-    }
-    inherited = {**labels_of(work.top), **{key: value for key, value in defaults_.items() if value}}
+    inherited = dict(labels_of(work.top))
+    if work.has_priority_class(configured.priority_class):
+        inherited[names.PRIORITY_CLASS_LABEL] = configured.priority_class
+    if configured.preemptibility:
+        inherited[names.PREEMPTIBILITY_LABEL] = configured.preemptibility
     metadata = {
         **(inner.get("metadata") or {}),
         "labels": {**inherited, **labels_of(inner)},
