@@ -44,11 +44,10 @@ faults: env
 faults-planted: env
 	@$(BIN)/python -m tests.faults.planted
 
-# Changes of the product at random, one at a time: does a test notice? MUTANTS=60 so many, WORKERS=2 on two processors.
+# Changes of the product at random, one at a time: does a test notice? MUTANTS=60 so many.
 MUTANTS ?= 60
-WORKERS ?= 1
 mutants: env
-	@$(BIN)/python -m tests.mutants $(MUTANTS) --workers $(WORKERS) $(ARGS)
+	@$(BIN)/python -m tests.mutants $(MUTANTS) $(ARGS)
 
 # Random pods and nodes on a real control plane, kube-scheduler as judge of which nodes are feasible and preferred:
 # so many clusters, with so many pods each.

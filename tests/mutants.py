@@ -2,49 +2,62 @@
 
 `python -m tests.mutants 120` (or `make mutants MUTANTS=120`) runs the tests of a package as they are, which must be
 green, and keeps which of them run which lines in `build/mutants` until sources or tests change. It draws so many places
-evenly among the packages by a seed and runs, for each, the tests that reach it, the quickest first, in a process in
-which that one module is changed as it is imported. Such a process is forked from one that has imported everything but
-the product, so a mutant costs seconds. What no test notices is printed with its line; `-o FILE` keeps all verdicts.
+evenly among the packages by a seed and runs, for each, the tests that reach it until one fails: the quickest first,
+then the property tests. They run in a process forked from one that has collected all of them, in which the one function
+is changed in place: a mutant costs what its tests cost. Where the line runs at import, the process is forked before
+anything of the product is imported. What no test notices is printed with its line; `-o FILE` keeps all verdicts.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gc
+import mmap
 import os
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
+from itertools import pairwise
+from math import inf
 from pathlib import Path
 from random import Random
-from types import CodeType
+from types import CodeType, FunctionType
+from typing import Any, NoReturn
 
+import coverage
 import msgspec
 import pytest
+from hypothesis import Phase, is_hypothesis_test, settings
 
 ROOT = Path(__file__).parents[1]
+_DECISIONS = (
+    *(f"tests/unit/{package}" for package in ("engine", "plugins", "cache", "scheduler")),
+    "tests/conformance/test_conformance.py",
+    "tests/properties",
+)
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "engine": ("tests/unit/engine", "tests/unit/verify", "tests/unit/explain", "tests/conformance/test_conformance.py"),
-    "plugins": ("tests/unit/plugins", "tests/unit/engine", "tests/conformance/test_conformance.py"),
-    "cache": ("tests/unit/cache", "tests/unit/scheduler", "tests/unit/engine", "tests/unit/plugins"),
-    "kube": ("tests/unit/kube",),
+    "engine": _DECISIONS,
+    "plugins": _DECISIONS,
+    "cache": _DECISIONS,
+    "kube": ("tests/unit/kube", "tests/unit/scheduler", "tests/unit/controllers/binder"),
     "controllers/binder": ("tests/unit/controllers/binder",),
-    "admission": ("tests/unit/admission",),
+    "admission": ("tests/unit/admission", "tests/conformance/test_conformance.py"),
 }
-"""Package below src/pykai -> its tests."""
-CPU_SECONDS, WALL_SECONDS, MOST_TESTS = 60, 900.0, 150
-"""Of the tests of one mutant: one that runs for so long does not end, and is noticed, and so is one that waits for
-so long; and how many tests that reach a line are run at most."""
+"""Package below src/pykai -> its tests; those of packages with the same tests are run once to see what they reach."""
+MOST_TESTS, MOST_SECONDS = 600, 60.0
+"""How many ordinary tests that reach a mutant are run at most, and the seconds of CPU that property tests may take."""
+HANGS, EXAMPLES = 20, 3
+"""Seconds beyond ten times what it takes, after which a test has noticed that something does not end; and how many
+examples of a property test show what it reaches."""
 LIBRARIES = (
     "aiohttp",
     "cryptography.x509",
@@ -88,6 +101,7 @@ class Mutant:
     package: str
     path: str
     line: int
+    column: int
     kind: str
     start: int
     end: int
@@ -96,7 +110,7 @@ class Mutant:
     new: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.kind}: {self.old} -> {self.new}"
+        return f"{self.path}:{self.line}:{self.column}: {self.kind}: {self.old} -> {self.new.replace(chr(10), '')}"
 
 
 def changed(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
@@ -133,8 +147,10 @@ def mutants_of(package: str, path: Path) -> Iterator[Mutant]:
             assert node.end_col_offset is not None
             start, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
             old = " ".join(source[start:end].decode().split())
-            text = f"({ast.unparse(ast.fix_missing_locations(new))})"
-            yield Mutant(package, str(path.relative_to(ROOT)), node.lineno, kind, start, end, old, text)
+            lines = "\n" * (node.end_lineno - node.lineno)
+            text = f"({ast.unparse(ast.fix_missing_locations(new))}{lines})"
+            place = package, str(path.relative_to(ROOT)), node.lineno, node.col_offset + 1
+            yield Mutant(*place, kind, start, end, old, text)
 
 
 def _expressions(tree: ast.AST) -> Iterator[ast.expr]:
@@ -154,78 +170,111 @@ def _is_type(node: ast.AST) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------- which tests
-class Recorded(msgspec.Struct):
-    """Of a package: file -> line -> tests that run it; and the seconds of every test."""
+AT_IMPORT = ""
+"""Stands among tests for what runs before the first of them."""
 
-    lines: dict[str, dict[int, list[str]]]
+
+class Recorded(msgspec.Struct):
+    """Of a package: file -> line -> tests that run it, by number; the names of tests, their seconds of CPU, and which
+    are property tests."""
+
+    lines: dict[str, dict[int, list[int]]]
+    names: list[str]
     seconds: dict[str, float]
+    properties: set[str]
+
+    def reaching(self, mutant: Mutant) -> set[str]:
+        return {self.names[number] for number in self.lines.get(mutant.path, {}).get(mutant.line, ())}
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """Those that reach the mutant, the quickest first; what runs at import is reached by every test."""
-        found = self.lines.get(mutant.path, {}).get(mutant.line, [])
-        names, most = (list(self.seconds), None) if "" in found else (found, MOST_TESTS)
-        return sorted((name for name in names if name in self.seconds), key=self.seconds.__getitem__)[:most]
+        """Those that reach the mutant, the package's own first and properties last, the quickest first of each; all
+        reach what runs at import."""
+        found = self.reaching(mutant)
+        own = f"tests/unit/{mutant.package}/"
+        ranks = {
+            name: (name in self.properties, not name.startswith(own), seconds)
+            for name, seconds in self.seconds.items()
+            if name in found or AT_IMPORT in found
+        }
+        names = sorted(ranks, key=ranks.__getitem__)
+        ordinary = [name for name in names if name not in self.properties]
+        return ordinary[:MOST_TESTS] + names[len(ordinary) :]
 
 
-RECORDER = """
-import json, os, time
-import coverage, pytest
-cov = coverage.Coverage(data_file=None, include=[os.environ["KAI_RECORDED"] + "/*"], config_file=False)
-cov.start()
-seconds = {}
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_protocol(item, nextitem):
-    cov.switch_context(item.nodeid)
-    began = time.monotonic()
-    yield
-    seconds[item.nodeid] = time.monotonic() - began
-    cov.switch_context("")
-
-def pytest_runtest_logreport(report):
-    if report.failed:
-        seconds.pop(report.nodeid, None)
-        failed.add(report.nodeid)
-
-failed = set()
-
-def pytest_unconfigure(config):
-    cov.stop()
-    data = cov.get_data()
-    lines = {f: {n: c for n, c in data.contexts_by_lineno(f).items()} for f in data.measured_files()}
-    kept = {name: took for name, took in seconds.items() if name not in failed}
-    with open(os.environ["KAI_RECORD"], "w") as file:
-        json.dump({"lines": lines, "seconds": kept}, file)
-"""
+def limit(items: Sequence[pytest.Item], **changes: Any) -> set[str]:
+    """Change the settings of property tests; returns which these are."""
+    found = [item for item in items if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)]
+    for item in found:
+        test = getattr(item.obj, "__func__", item.obj)
+        test._hypothesis_internal_use_settings = settings(test._hypothesis_internal_use_settings, **changes)
+    return {item.nodeid for item in found}
 
 
-def record(package: str, folder: Path) -> Recorded:
+class Recorder:
+    """A plugin of pytest that keeps what each test of a package reaches, of property tests what a few examples do."""
+
+    def __init__(self, package: str) -> None:
+        include = [f"{_source(each)}/*" for each in _recorded_with(package)]
+        self.coverage = coverage.Coverage(data_file=None, include=include, config_file=False)
+        self.seconds: dict[str, float] = {}
+        self.properties = set[str]()
+        self.coverage.start()
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        self.properties = limit(items, max_examples=EXAMPLES)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.coverage.switch_context(item.nodeid)
+        began = time.process_time()
+        yield
+        self.seconds[item.nodeid] = time.process_time() - began
+        self.coverage.switch_context(AT_IMPORT)
+
+    def recorded(self) -> Recorded:
+        self.coverage.stop()
+        data, numbers = self.coverage.get_data(), dict[str, int]()
+        lines = {
+            str(Path(file).relative_to(ROOT)): {
+                line: [numbers.setdefault(name, len(numbers)) for name in names]
+                for line, names in data.contexts_by_lineno(file).items()
+            }
+            for file in data.measured_files()
+        }
+        return Recorded(lines, list(numbers), self.seconds, self.properties)
+
+
+def record(package: str) -> Recorded:
     """Run the tests of a package, unless that was done on the same files, and keep what each of them reaches."""
-    kept = KEPT / f"{package.replace('/', '-')}-{_digest(package)}.json"
+    kept = KEPT / f"{_digest(package)}.json"
     if not kept.exists():
-        (folder / "kai_recorder.py").write_text(RECORDER)
-        source, out = ROOT / "src" / "pykai" / package, folder / "record.json"
-        env = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT / 'src'}"}
-        command = [sys.executable, "-m", "pytest", *QUIET, *PACKAGES[package], "-p", "kai_recorder"]
-        env |= {"KAI_RECORD": str(out), "KAI_RECORDED": str(source)}
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"the tests of {package} are not green without a mutant:\n{done.stdout[-3000:]}")
         KEPT.mkdir(parents=True, exist_ok=True)
-        out.replace(kept)
-    found = msgspec.json.decode(kept.read_bytes(), type=Recorded, strict=False)
-    return Recorded({str(Path(f).relative_to(ROOT)): lines for f, lines in found.lines.items()}, found.seconds)
+        if not (pid := os.fork()):
+            recorder = Recorder(package)
+            status = pytest.main([*QUIET, "--tb=short", *PACKAGES[package]], plugins=[recorder])
+            if not status:
+                kept.write_bytes(msgspec.json.encode(recorder.recorded()))
+            _exit(status)
+        if os.waitpid(pid, 0)[1]:
+            raise SystemExit(f"the tests of {package} are not green without a mutant")
+    return msgspec.json.decode(kept.read_bytes(), type=Recorded, strict=False)
 
 
-QUIET = ("-q", "-p", "no:cacheprovider", "--no-header", "-m", "not hypothesis")
-"""Without property tests, of which one takes as long as hundreds of others."""
+QUIET = ("-q", "-p", "no:cacheprovider", "--no-header")
+
+
+def _source(package: str) -> Path:
+    return ROOT / "src" / "pykai" / package
+
+
+def _recorded_with(package: str) -> list[str]:
+    return [each for each, tests in PACKAGES.items() if tests == PACKAGES[package]]
 
 
 def _digest(package: str) -> str:
-    """Of the package and its tests."""
+    """Of the tests of a package, and of what is recorded with it."""
     digest = blake2b(digest_size=8)
-    for folder in (f"src/pykai/{package}", *PACKAGES[package]):
-        path = ROOT / folder
+    for path in (*map(_source, _recorded_with(package)), *(ROOT / path for path in PACKAGES[package])):
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(file.read_bytes())
     return digest.hexdigest()
@@ -233,50 +282,136 @@ def _digest(package: str) -> str:
 
 # ----------------------------------------------------------------------------------------------------------- verdicts
 NOTICED, SURVIVED, UNREACHED = "noticed", "survived", "reached by no test"
+OTHERWISE = 77
+"""Exit code of a process in which a mutant cannot be made in place."""
 
 
-def judge(mutants: Sequence[Mutant], recorded: Recorded, workers: int) -> list[str]:
-    """The verdict on each mutant; so many processes run at a time."""
-    found = dict.fromkeys(range(len(mutants)), UNREACHED)
-    waiting = [number for number, mutant in enumerate(mutants) if recorded.tests(mutant)]
-    running: dict[int, tuple[int, float]] = {}
-    while waiting or running:
-        while waiting and len(running) < workers:
-            number = waiting.pop(0)
-            running[_started(mutants[number], recorded.tests(mutants[number]))] = number, time.monotonic()
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid:
-            number, _ = running.pop(pid)
-            found[number] = SURVIVED if os.waitstatus_to_exitcode(status) == pytest.ExitCode.OK else NOTICED
-            continue
-        for pid, (_, began) in running.items():
-            if time.monotonic() - began > WALL_SECONDS:
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
-    return [found[number] for number in range(len(mutants))]
+class Judge:
+    """A plugin of pytest that, in place of running all tests, runs for each mutant those that reach it.
+
+    They run in a process of their own, in which the function of the mutant is changed, unless its module was imported
+    with the change.
+    """
+
+    def __init__(self, mutants: Sequence[Mutant], recorded: Recorded, output: Path, in_place: bool = True) -> None:
+        self.mutants, self.recorded, self.output, self.in_place = mutants, recorded, output, in_place
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        limit(session.items, phases=(Phase.explicit, Phase.generate))
+        items = {item.nodeid: item for item in session.items}
+        gc.freeze()
+        for mutant in self.mutants:
+            tests = [items[name] for name in self.recorded.tests(mutant) if name in items]
+            with mmap.mmap(-1, 4096) as running:
+                if not (pid := os.fork()):
+                    self._run(mutant, session, tests, running)
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                by = f"{running[:].rstrip(bytes(1)).decode()}{'' if code > 0 else ', which does not end'}"
+            if code != OTHERWISE:
+                write(self.output, mutant, f"{NOTICED} by {by}" if code else SURVIVED)
+        return True
+
+    def _run(self, mutant: Mutant, session: pytest.Session, tests: Sequence[pytest.Item], running: mmap.mmap) -> None:
+        """Run tests in order until one fails, which is then named in `running`; ends the process."""
+        gc.unfreeze()
+        if self.in_place and not change_in_place(mutant):
+            _exit(OTHERWISE)
+        gc.freeze()
+        until = inf
+        for test, following in pairwise([*tests, None]):
+            assert test is not None
+            running[:] = test.nodeid.encode()[: len(running)].ljust(len(running), bytes(1))
+            used, usual = time.process_time(), self.recorded.seconds[test.nodeid]
+            if test.nodeid in self.recorded.properties:
+                until = min(until, used + MOST_SECONDS)
+                signal.signal(signal.SIGXCPU, lambda *_: _exit(0))
+            if used > until:
+                break
+            most = min(used + HANGS + 10 * usual, until)
+            resource.setrlimit(resource.RLIMIT_CPU, (round(most) + 1, resource.RLIM_INFINITY))
+            signal.alarm(round(10 * (HANGS + 10 * usual)))
+            test.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
+            if session.testsfailed:
+                _exit(1)
+        _exit(0)
 
 
-def _started(mutant: Mutant, tests: Sequence[str]) -> int:
-    """Run tests in a new process in which a module is changed; returns its id."""
+def judge(package: str, mutants: Sequence[Mutant], output: Path) -> None:
+    """Append the verdict on each mutant to a file, as soon as it is known."""
+    recorded, before = record(package), output.stat().st_size if output.exists() else 0
+    reached = [mutant for mutant in mutants if recorded.tests(mutant)]
+    for mutant in mutants:
+        if mutant not in reached:
+            write(output, mutant, UNREACHED)
+    later = [mutant for mutant in reached if AT_IMPORT not in recorded.reaching(mutant)]
+    _fork(PACKAGES[package], Judge(later, recorded, output))
+    done = _since(output, before)
+    for mutant in reached:
+        if str(mutant) not in done:
+            _fork(PACKAGES[package], Judge([mutant], recorded, output, in_place=False), mutant)
+            if str(mutant) not in _since(output, before):
+                write(output, mutant, f"{NOTICED} by an import")
+
+
+def _fork(paths: Sequence[str], plugin: Judge, mutant: Mutant | None = None) -> None:
+    """Collect tests in a new process, in which a module may be imported with a change."""
     if pid := os.fork():
-        return pid
-    status = int(pytest.ExitCode.INTERNAL_ERROR)
-    with suppress(BaseException):
-        null = os.open(os.devnull, os.O_RDWR)
-        for stream in range(3):
-            os.dup2(null, stream)
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-        _change(mutant)
-        status = int(pytest.main([*QUIET, "-x", *tests]))
-    os._exit(status)
+        os.waitpid(pid, 0)
+        return
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(null, stream)
+    if mutant is not None:
+        change_import(mutant)
+    _exit(pytest.main([*QUIET, "--capture=no", *paths], plugins=[plugin]))
 
 
-def _change(mutant: Mutant) -> None:
-    """Let the module of a mutant be imported with its change."""
+def change_in_place(mutant: Mutant) -> bool:
+    """Change the function around the mutant in the modules that are imported; whether there is one."""
     path = ROOT / mutant.path
-    source = path.read_bytes()
-    code = compile(source[: mutant.start] + mutant.new.encode() + source[mutant.end :], str(path), "exec")
-    usual = SourceFileLoader.get_code
+    functions = [node for node in _outermost_functions(ast.parse(path.read_bytes())) if _within(mutant, node)]
+    if not functions:
+        return False
+    line = min(node.lineno for node in (functions[0], *functions[0].decorator_list))
+    (new,) = [code for code in _codes(_compiled(mutant)) if _place(code) == (str(path), functions[0].name, line)]
+    found = False
+    for each in gc.get_objects():
+        if type(each) is FunctionType and _place(each.__code__) == _place(new):
+            if each.__code__.co_freevars != new.co_freevars:
+                return False
+            each.__code__ = new
+            found = True
+    return found
+
+
+def _outermost_functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+        else:
+            yield from _outermost_functions(node)
+
+
+def _within(mutant: Mutant, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    assert function.end_lineno is not None
+    return function.body[0].lineno <= mutant.line <= function.end_lineno
+
+
+def _place(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_name, code.co_firstlineno
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def change_import(mutant: Mutant) -> None:
+    """Let the module of a mutant be imported with its change."""
+    path, code, usual = ROOT / mutant.path, _compiled(mutant), SourceFileLoader.get_code
 
     def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
         return code if Path(self.path) == path else usual(self, fullname)
@@ -284,10 +419,30 @@ def _change(mutant: Mutant) -> None:
     SourceFileLoader.get_code = get_code  # type: ignore[assignment, method-assign]
 
 
+def _compiled(mutant: Mutant) -> CodeType:
+    source = (ROOT / mutant.path).read_bytes()
+    changed_source = source[: mutant.start] + mutant.new.encode() + source[mutant.end :]
+    return compile(changed_source, str(ROOT / mutant.path), "exec", dont_inherit=True)
+
+
+def _exit(status: int) -> NoReturn:
+    """End a forked process without what its parent is to do at its end."""
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def write(output: Path, mutant: Mutant, verdict: str) -> None:
+    with output.open("a") as file:
+        file.write(f"{mutant}: {verdict}\n")
+
+
+def _since(output: Path, before: int) -> str:
+    return output.read_bytes()[before:].decode() if output.exists() else ""
+
+
 def drawn(package: str, count: int, seed: int) -> list[Mutant]:
     """So many mutants of a package, the same for the same sources and seed."""
-    files = sorted((ROOT / "src" / "pykai" / package).rglob("*.py"))
-    every = [mutant for path in files for mutant in mutants_of(package, path)]
+    every = [mutant for path in sorted(_source(package).rglob("*.py")) for mutant in mutants_of(package, path)]
     return Random(f"{seed}/{package}").sample(every, min(count, len(every)))
 
 
@@ -296,7 +451,6 @@ def main() -> int:
     parser.add_argument("count", type=int, help="how many, evenly among the packages")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--packages", default=",".join(PACKAGES), help="some of them, separated by commas")
-    parser.add_argument("--workers", type=int, default=1, help="how many run at a time")
     parser.add_argument("-o", "--output", type=Path, help="append every verdict to this file")
     args = parser.parse_args()
     chosen = args.packages.split(",")
@@ -305,23 +459,24 @@ def main() -> int:
     for name in LIBRARIES:
         import_module(name)
     os.chdir(ROOT)
-    began, table = time.monotonic(), dict[str, Counter[str]]()
+    began, total = time.monotonic(), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
+        output = args.output or Path(folder) / "verdicts"
         for package in chosen:
-            recorded = record(package, Path(folder))
-            some = drawn(package, -(-args.count // len(chosen)), args.seed)
-            found = judge(some, recorded, args.workers)
-            table[package] = Counter(found)
-            lines = [f"{verdict}  {mutant}" for mutant, verdict in zip(some, found, strict=True)]
-            sys.stdout.writelines(f"{line}\n" for line in lines if not line.startswith(NOTICED))
-            sys.stdout.write(f"{package}: {_share(table[package])}\n")
+            before = output.stat().st_size if output.exists() else 0
+            judge(package, drawn(package, -(-args.count // len(chosen)), args.seed), output)
+            lines = _since(output, before).splitlines()
+            sys.stdout.writelines(f"{line}\n" for line in lines if _verdict(line) != NOTICED)
+            counts = Counter(map(_verdict, lines))
+            sys.stdout.write(f"{package}: {_share(counts)}\n")
             sys.stdout.flush()
-            if args.output:
-                with args.output.open("a") as file:
-                    file.writelines(f"{line}\n" for line in lines)
-    total = sum(table.values(), Counter[str]())
+            total += counts
     sys.stdout.write(f"all: {_share(total)}, in {time.monotonic() - began:.0f} s\n")
     return 0
+
+
+def _verdict(line: str) -> str:
+    return next(verdict for verdict in (UNREACHED, SURVIVED, NOTICED) if f": {verdict}" in line)
 
 
 def _share(counts: Counter[str]) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.mutants import PACKAGES, ROOT, changed, drawn, mutants_of
+from tests.mutants import PACKAGES, ROOT, change_in_place, changed, drawn, mutants_of
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,49 @@ def test_types_stay_and_places_are_exact() -> None:
         text = source[: mutant.start] + mutant.new.encode() + source[mutant.end :]
         ast.parse(text)
         assert " ".join(source[mutant.start : mutant.end].decode().split()) == mutant.old
-        assert text.count(b"\n") <= source.count(b"\n")
+        assert text.count(b"\n") == source.count(b"\n")
+
+
+SOURCE = """
+MOST = 1
+
+def wide(limit=2):
+    return [
+        each
+        for each in range(9)
+        if each < limit
+    ]
+
+class Kept:
+    @property
+    def double(self):
+        def twice():
+            return 2 * 3
+        return twice()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "found", "double", "in_place"),
+    [
+        ("each < limit", [0, 1, 2], 6, True),
+        ("3", [0, 1], 8, True),
+        ("1", [0, 1], 6, False),
+        ("2", [0, 1], 6, False),
+    ],
+)
+def test_a_function_is_changed_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, found: list[int], double: int, in_place: bool
+) -> None:
+    """What runs when a module is imported cannot be."""
+    monkeypatch.setattr("tests.mutants.ROOT", tmp_path)
+    path = tmp_path / "some_module.py"
+    path.write_text(SOURCE)
+    module: dict[str, Any] = {}
+    exec(compile(SOURCE, str(path), "exec"), module)
+    mutant = next(mutant for mutant in mutants_of("kube", path) if mutant.old == old)
+    assert change_in_place(mutant) is in_place
+    assert (module["wide"](), module["Kept"]().double) == (found, double)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -181,7 +181,7 @@ def mutate_pod(pod: object, arrival: PodCreation, settings: PodSettings) -> Admi
         raise DeniedError(
             f"error: the namespace from the provided object {own} does not match the namespace {requested}"
         )
-    if requested and not own:
+    if requested:
         mutated["metadata"]["namespace"] = requested
     for _, applies, mutate in MUTATIONS:
         if applies(settings):

@@ -301,6 +301,19 @@ def test_what_others_added_survives_and_what_is_ours_is_renewed() -> None:
     assert merged(mutating_pods(SERVICE, PodSelection()), live(clientConfig=None))["webhooks"] == [webhook]
 
 
+def test_annotations_of_ours_are_renewed_beside_those_of_others() -> None:
+    desired, present = mutating_pods(SERVICE, PodSelection()), live()
+    desired["metadata"]["annotations"] = {"stamp": "new"}
+    present["metadata"]["annotations"]["stamp"] = "old"
+    assert merged(desired, present)["metadata"]["annotations"] == {"cloud": "yes", "stamp": "new"}
+
+
+@pytest.mark.parametrize("selector", [None, {}, {"matchLabels": {"team": "a"}}])
+def test_a_live_selector_without_expressions_adds_none(selector: dict[str, Any] | None) -> None:
+    (webhook,) = merged(mutating_pods(SERVICE, PodSelection()), live(namespaceSelector=selector))["webhooks"]
+    assert webhook["namespaceSelector"] == {"matchExpressions": [SYSTEM]}
+
+
 def test_nothing_is_inherited_when_the_number_of_webhooks_changed() -> None:
     desired = validating_pods(SERVICE, PodSelection())
     after = merged(desired, live())

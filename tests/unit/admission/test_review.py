@@ -107,6 +107,15 @@ def test_queues_are_looked_up_at_the_time_of_the_request() -> None:
     assert not answer(VALIDATE_QUEUE, admission, object=item)["allowed"]
 
 
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_an_update_of_a_group_is_compared_with_the_group_as_it_was(operation: str) -> None:
+    """A creation has nothing to be compared with, whatever a client writes into its review."""
+    old = group(minMember=1, preemptibility="semi-preemptible")
+    raised = group(minMember=2, preemptibility="semi-preemptible")
+    response = answer(VALIDATE_POD_GROUP, operation=operation, object=raised, oldObject=old)
+    assert response["allowed"] == (operation == "CREATE")
+
+
 @pytest.mark.parametrize("path", [MUTATE_POD, VALIDATE_POD, VALIDATE_TOPOLOGY, VALIDATE_POD_GROUP])
 def test_deletion_is_never_held_back(path: str) -> None:
     assert answer(path, operation="DELETE", oldObject=pod({"gpu-fraction": "2"})) == {"allowed": True}

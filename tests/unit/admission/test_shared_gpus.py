@@ -190,6 +190,7 @@ def refusal(annotations: dict[str, str], **spec: Any) -> str:
         ({**HALF, "gpu-fraction.limit": "0.75"}, {PORTION_LIMIT: "0.75"}),
         ({REQUEST: "2Gi", LIMIT: "4Gi"}, {}),
         ({"gpu-fraction-num-devices": "2"}, {}),
+        ({"gpu-memory.limit": "4Gi"}, {}),
     ],
 )
 def test_the_container_that_receives_the_share_is_annotated(annotations: dict[str, str], added: dict[str, str]) -> None:

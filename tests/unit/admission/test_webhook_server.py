@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import structlog
 
 from pykai.admission.certificates import CertificateError, ServingCredentials, issue, renew
 from pykai.admission.pod_rules import PodSettings
@@ -65,6 +66,17 @@ async def test_reviews_are_answered(server: WebhookServer, newest: ssl.TLSVersio
         refused = await ask(session, server, VALIDATE_POD, review(pod({"gpu-fraction": "2"})))
         assert not refused["allowed"]
         assert (await ask(session, server, VALIDATE_QUEUE, review(queue({}))))["allowed"]
+
+
+async def test_the_log_says_which_object_was_refused_and_why(server: WebhookServer) -> None:
+    with structlog.testing.capture_logs() as lines:
+        async with client(credentials(1)) as session:
+            await ask(session, server, VALIDATE_POD, review(pod({"gpu-fraction": "2"})))
+            await ask(session, server, VALIDATE_QUEUE, review({**queue({}), "metadata": ["no mapping"]}))
+    refused, unnamed = (line for line in lines if line["event"] == "request denied")
+    assert (refused["namespace"], refused["name"]) == ("team", "train")
+    assert "gpu-fraction" in refused["reason"]
+    assert unnamed["name"] is None
 
 
 @pytest.mark.parametrize(
@@ -175,6 +187,7 @@ async def test_started_says_whether_requests_are_served(tmp_path: Path) -> None:
     assert server.started
     await server.stop()
     assert not server.started
+    assert asyncio.all_tasks() == {asyncio.current_task()}, "nothing goes on"
 
 
 async def test_a_server_without_certificate_does_not_start(tmp_path: Path) -> None:
