@@ -81,11 +81,12 @@ def container_at(pod: Fields, place: ContainerRef) -> ContainerObject:
 
 
 def containers_without_share(pod: Fields) -> Iterator[ContainerObject]:
-    """Return all init and regular containers except the one that receives the pod's share of a GPU."""
-    try:
-        holder = container_at(pod, fraction_container_of(pod)) if shares_gpu(annotations_of(pod)) else None
-    except DeniedError:
-        holder = None
+    """Return all init and regular containers except the one that receives the pod's share of a GPU.
+
+    The pod is denied if its annotations name a container for the share that it does not have.
+    """
+    shared = shares_gpu(annotations_of(pod)) and regular_containers(pod)
+    holder = container_at(pod, fraction_container_of(pod)) if shared else None
     for container in (*init_containers(pod), *regular_containers(pod)):
         if container is not holder:
             yield container

@@ -424,7 +424,6 @@ Blocks = dict[int, list[Triple]]
 def reclaimable(book: QueueBook, claim: Claim, losses: Blocks, multiplier: float = 1.0) -> bool:
     """Whether the reclaim rules allow the claim to take these blocks from these queues."""
     remaining: dict[int, Triple] = {}
-    involved = [claim.request[r] > 0 for r in range(3)]
     for queue, blocks in losses.items():
         ours, theirs = book.level_with(claim.queue, queue)
         for block in blocks:
@@ -432,23 +431,23 @@ def reclaimable(book: QueueBook, claim: Claim, losses: Blocks, multiplier: float
             quota = within_quota(book, ours, claim.request) and above_quota(book, theirs, left)
             if not (quota or keeps_fair_share(book, theirs, left) or outranks(book, (ours, theirs), claim.request)):
                 return False
-            involved = [x or block[r] > 0 for r, x in enumerate(involved)]
             for q in book.paths[queue]:
                 remaining[q] = minus(remaining.get(q, book.allocated[q]), block)
-    return _stays_fair(book, claim, remaining, (involved, multiplier))
+    return _stays_fair(book, claim, remaining, multiplier)
 
 
-def _stays_fair(book: QueueBook, claim: Claim, remaining: dict[int, Triple], rule: tuple[list[bool], float]) -> bool:
+def _stays_fair(book: QueueBook, claim: Claim, remaining: dict[int, Triple], multiplier: float) -> bool:
     """Whether, from the reclaimer's leaf up, no queue ends with a larger part of its fair share than a sibling that
-    lost."""
-    involved, multiplier = rule
+    lost, of the resources that the sibling lost or the claim asks for."""
     for depth, queue in enumerate(book.paths[claim.queue]):
         after = plus(remaining.get(queue, book.allocated[queue]), claim.request)
         parent = book.paths[claim.queue][depth + 1 :][:1]
         siblings = [q for q in remaining if q != queue and list(book.paths[q][1:2]) == list(parent)]
         for sibling in siblings:
+            lost = minus(book.allocated[sibling], remaining[sibling])
             if any(
-                involved[r] and _outgrows(book, (queue, after), (sibling, remaining[sibling]), (r, multiplier))
+                (lost[r] > 0 or claim.request[r] > 0)
+                and _outgrows(book, (queue, after), (sibling, remaining[sibling]), (r, multiplier))
                 for r in range(3)
             ):
                 return False

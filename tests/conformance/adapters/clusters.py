@@ -46,7 +46,8 @@ def node(given: Case) -> kinds.Node:
 
 
 def share_annotations(task: Case) -> dict[str, str]:
-    portion, devices, memory = (task.get(key, 0) for key in ("gpu_portion", "gpu_devices", "gpu_memory_mib"))
+    portion, memory = task.get("gpu_portion", 0), task.get("gpu_memory_mib", 0)
+    devices = task.get("gpu_devices") or 1
     if memory:
         return {names.GPU_MEMORY: str(memory), names.GPU_FRACTION_DEVICES: str(devices)}
     if 0 < portion < 1:

@@ -44,11 +44,15 @@ def group_status(case: Case) -> Any:
     return {name: value for name, value in status.items() if value}
 
 
-def queue_resources(case: Case) -> Any:
-    status = queue_status.desired_status(
-        case["input"].get("queue", Record()), objects(case, "queues"), objects(case, "podgroups")
-    )
-    return {name: value for name, value in status.items() if name != "childQueues"}
+def queue_fields(wanted: Callable[[str], bool]) -> Callable[[Case], Any]:
+    """The fields of a queue's status that one updater writes."""
+
+    def found(case: Case) -> Any:
+        queue = case["input"].get("queue", Record())
+        status = queue_status.desired_status(queue, objects(case, "queues"), objects(case, "podgroups"))
+        return {name: value for name, value in status.items() if value and wanted(name)}
+
+    return found
 
 
 def share(case: Case) -> str:
@@ -86,7 +90,11 @@ def terminal(pod: Case) -> bool:
 
 OPERATIONS: dict[str, tuple[str, Callable[[Case], Any]]] = {
     "controllers.PodGroupReconciler.handlePodGroupStatus": ("pod_group_status", group_status),
-    "resource_updater.ResourceUpdater.UpdateQueue": ("queue_status", queue_resources),
+    "resource_updater.ResourceUpdater.UpdateQueue": ("queue_status", queue_fields(lambda name: name != "childQueues")),
+    "childqueues_updater.ChildQueuesUpdater.UpdateQueue": (
+        "queue_status",
+        queue_fields(lambda name: name == "childQueues"),
+    ),
     "pod-group.IsPreemptible": (
         "result",
         lambda case: pod_group_status.is_preemptible(case["input"]["pod_group"], objects(case, "priorityclasses")),

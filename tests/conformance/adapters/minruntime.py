@@ -35,7 +35,7 @@ class Tree:
         policy = MinRuntimePolicy(
             config.get("default_preempt_min_runtime_seconds", 0),
             config.get("default_reclaim_min_runtime_seconds", 0),
-            METHODS.get(method or given.get("resolve_method") or config.get("reclaim_resolve_method", ""), "lca"),
+            METHODS.get(method or config.get("reclaim_resolve_method", ""), "lca"),
         )
         self.runtimes = MinRuntimes(
             [rows.get(q.get("parent_queue", ""), -1) for q in queues.values()],
@@ -76,9 +76,11 @@ def resolve_preempt(case: Case) -> list[str]:
 
 
 def resolve_reclaim(method: str | None) -> Callable[[Case], list[str]]:
+    """`method` None: the one of the case, where anything but `lca` is `queue`."""
+
     def check(case: Case) -> list[str]:
         given = case["input"]
-        tree = Tree(given, method)
+        tree = Tree(given, method or ("lca" if given.get("resolve_method") == "lca" else "queue"))
         pair = tree.row(given["preemptor_queue"]), tree.row(given["preemptee_queue"])
         runtimes = tree.runtimes
         return resolved(lambda: runtimes.reclaim_min_runtime(*pair), case["expected"], runtimes.policy.reclaim)
@@ -100,23 +102,31 @@ def is_protected(job: Case, min_runtime: float) -> bool:
     return bool(protected(job.get("last_start_offset_seconds", np.nan), min_runtime, 0.0))
 
 
+def elastic(job: Case) -> bool:
+    sets = job["pod_sets"]
+    return is_elastic([len(s.get("pods", {})) for s in sets], [s.get("min_available", 0) for s in sets])
+
+
 def victim_allowed(kind: str) -> Callable[[Case], list[str]]:
     def check(case: Case) -> list[str]:
         given = case["input"]
-        victim, sets = given["victim"], given["victim"]["pod_sets"]
-        elastic = is_elastic([len(s.get("pods", {})) for s in sets], [s.get("min_available", 0) for s in sets])
+        victim = given["victim"]
         minimum = Tree(given).min_runtime(kind, given["pending_job"]["queue"], victim["queue"])
-        return result(case, elastic or not is_protected(victim, minimum))
+        return result(case, elastic(victim) or not is_protected(victim, minimum))
 
     return check
 
 
 def scenario_valid(kind: str) -> Callable[[Case], list[str]]:
+    """Only elastic victims count: of the others none that is protected gets into a scenario."""
+
     def check(case: Case) -> list[str]:
         scenario, tree = case["input"]["scenario"], Tree(case["input"])
         valid = True
         for victim in scenario["victims"].values():
             job = victim["job"]
+            if not elastic(job):
+                continue
             minimum = tree.min_runtime(kind, scenario["preemptor"]["queue"], job["queue"])
             valid &= not is_protected(job, minimum) or keeps_minimum(*counts(job, victim["tasks"]))
         return result(case, valid)

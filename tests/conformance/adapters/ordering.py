@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, served, threshold
 from pykai.engine.plugin_api import PodOrder
 from pykai.engine.policy import Policy
-from pykai.engine.queues import ZERO, Triple, queue_key
+from pykai.engine.queues import ZERO, Triple, queue_key, total
 from pykai.plugins.ordering import Elastic, Kubeflow, Ray, SubGroupOrder, TaskPriority
 from tests.conformance.adapters import clusters
 from tests.conformance.adapters.quota import book, triple
@@ -68,13 +68,23 @@ def next_request(job: Case | None, device_memory: float) -> Triple:
     return cycle.queue_request(pods_to_place(cycle.trial, cycle.orders, 0), device_memory)
 
 
+def lost(victims: Sequence[Case] | None) -> Triple:
+    """What the jobs hold that would be evicted."""
+    held = (triple(pod.get("request")) for job in victims or () for pod in job["pods"].values() if is_allocated(pod))
+    return total(held) if victims else ZERO
+
+
+def is_allocated(pod: Case) -> bool:
+    return pod["status"] in {"Allocated", "Bound", "Binding", "Running"}
+
+
 def queues(given: Case) -> int:
     """The right queue is the first row: of queues that nothing tells apart the cases want the right one first."""
-    total = triple({name.lower(): amount for name, amount in given.get("total_resources", {}).items()})
-    known = book([{**given["r_queue"], "uid": "r"}, {**given["l_queue"], "uid": "l"}], total)
+    capacity = triple({name.lower(): amount for name, amount in given.get("total_resources", {}).items()})
+    known = book([{**given["r_queue"], "uid": "r"}, {**given["l_queue"], "uid": "l"}], capacity)
     memory = given.get("min_node_gpu_memory", 0)
     right, left = (
-        queue_key(known, row, next_request(given.get(f"{side}_job_info"), memory), ZERO)
+        queue_key(known, row, next_request(given.get(f"{side}_job_info"), memory), lost(given.get(f"{side}_victims")))
         for row, side in enumerate("rl")
     )
     return compared(left, right)

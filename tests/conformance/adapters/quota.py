@@ -114,6 +114,8 @@ def can_reclaim(given: Case, known: QueueBook) -> bool:
 
 
 def filter_victim(given: Case, known: QueueBook) -> bool:
+    if "reclaimer" not in given or given["reclaimee_queue_id"] not in known.names:
+        return True  # nothing to judge by
     return queues.may_lose(known, claim(given, known), row_of(known.names, given["reclaimee_queue_id"]))
 
 

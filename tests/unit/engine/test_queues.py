@@ -333,6 +333,15 @@ def test_only_resources_that_change_hands_are_compared() -> None:
     assert not reclaimable(found, Claim(0, (1.0, 0.0, 1.0)), {1: [gpus(1)]})
 
 
+def test_every_loser_is_compared_in_what_it_lost_itself() -> None:
+    ours = {"deserved": gpus(1), "fair": (10.0, -1.0, 1.0), "allocated": (20.0, 0.0, 0.0)}
+    gives_gpus = {"deserved": gpus(0), "fair": (10.0, -1.0, 1.0), "allocated": gpus(2)}
+    gives_cpu = {"deserved": gpus(0), "fair": (10.0, -1.0, 1.0), "allocated": (50.0, 0.0, 0.0)}
+    found = book(ours, gives_gpus, gives_cpu)
+    assert reclaimable(found, Claim(0, gpus(1)), {1: [gpus(1)], 2: [(5.0, 0.0, 0.0)]})
+    assert not reclaimable(found, Claim(0, gpus(1)), {1: [(0.0, 0.0, 1.0)], 2: [(40.0, 0.0, 0.0)]})
+
+
 def test_a_share_of_nothing_is_infinite() -> None:
     found = book({"fair": gpus(0)}, {"deserved": gpus(0), "fair": gpus(1), "allocated": gpus(9)})
     assert not reclaimable(found, Claim(0, gpus(1)), {1: [gpus(1)]})
