@@ -50,17 +50,27 @@ def resource_request(given: Case) -> Case:
 
 
 def gpu_annotations(given: Case) -> Case:
-    """What annotations and labels change in a pod whose whole devices were counted before."""
+    """What annotations and labels change in a pod whose whole devices were counted before.
+
+    A legacy MIG pod is only marked here; in the cases it requests the instances of its annotations instead.
+    """
     before = given["state_before"]
     pod = clusters.as_kind(kinds.Pod, given["pod"])
-    request = gpu_request({}, pod.metadata.annotations or {})
+    annotations = pod.metadata.annotations or {}
+    request = gpu_request({}, annotations)
     groups = clusters.snapshot([pod]).pods.gpu_groups.get(0)
     regular = request.kind is GpuKind.REGULAR
+    wanted, kind = {**before["gpu_requirement"], **requirement(request)}, request.kind.value
+    if request.legacy_mig:
+        instances = {name: int(count) for name, count in annotations.items() if name.startswith(MIG_PREFIX)}
+        wanted, kind = {**wanted, "mig": instances}, GpuKind.MIG.value
+    elif regular:
+        wanted, kind = before["gpu_requirement"], before["request_type"]
     return {
         "gpu_groups": list(groups) if groups else None,
-        "gpu_requirement": {**before["gpu_requirement"], **({} if regular else requirement(request))},
+        "gpu_requirement": wanted,
         "is_legacy_mig_task": request.legacy_mig,
-        "request_type": before["request_type"] if regular else request.kind.value,
+        "request_type": kind,
     }
 
 

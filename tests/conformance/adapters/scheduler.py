@@ -103,6 +103,10 @@ def numa_object(name: str, stated: Case) -> Case:
     return {"metadata": {"name": name}, "zones": zones, "attributes": attributes}
 
 
+def duration(seconds: float) -> str:
+    return f"{seconds:.9f}s"
+
+
 def queues(case: Case) -> list[Any]:
     found = []
     for name, queue in case["resolved"]["queues"].items():
@@ -112,9 +116,9 @@ def queues(case: Case) -> list[Any]:
         }
         spec: Case = {"priority": queue["priority"], "resources": resources, "parentQueue": queue["parent"]}
         if "reclaim_min_runtime_seconds" in queue:
-            spec["reclaimMinRuntime"] = f"{queue['reclaim_min_runtime_seconds']}s"
+            spec["reclaimMinRuntime"] = duration(queue["reclaim_min_runtime_seconds"])
         if "preempt_min_runtime_seconds" in queue:
-            spec["preemptMinRuntime"] = f"{queue['preempt_min_runtime_seconds']}s"
+            spec["preemptMinRuntime"] = duration(queue["preempt_min_runtime_seconds"])
         created = rfc3339(NOW + queue["creation_offset_seconds"])
         found.append(obj(kinds.Queue, {"metadata": {"name": name, "creationTimestamp": created}, "spec": spec}))
     return found
@@ -165,9 +169,9 @@ def pod_group(name: str, group: Case, tasks: dict[str, TaskState]) -> Any:
     if "min_sub_group" in tree:
         spec["minSubGroup"] = tree["min_sub_group"]
     if "preemption_delay_seconds" in group:
-        spec["preemptionDelay"] = f"{group['preemption_delay_seconds']}s"
+        spec["preemptionDelay"] = duration(group["preemption_delay_seconds"])
     if "staleness_grace_period_seconds" in group:
-        spec["stalenessGracePeriod"] = f"{group['staleness_grace_period_seconds']}s"
+        spec["stalenessGracePeriod"] = duration(group["staleness_grace_period_seconds"])
     annotations = {}
     if any(tasks[pod].status in ALLOCATED for pod in group["pods"]):
         annotations["kai.scheduler/last-start-timestamp"] = rfc3339(NOW - 60)

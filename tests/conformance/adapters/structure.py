@@ -54,17 +54,24 @@ def preemptibility(given: Case) -> Case:
     return {"preemptibility": "preemptible" if evictable else "non-preemptible"}
 
 
-def cycle_of(job: Case) -> Cycle:
-    """A cluster with nothing but the job; pods ordered by uid, sub-groups by name."""
+def cycle_of(job: Case, simulated: bool = False) -> Cycle:
+    """A cluster with nothing but the job; pods ordered by uid, sub-groups by name.
+
+    `simulated`: a pod that the simulation took from its node waits for a place like any other.
+    """
     root = job.get("root_sub_group_set") or {"pod_sets": list((job.get("pod_sets") or {}).values())}
     members = [(name, state, p["name"]) for p in clusters.podsets(root) for name, state in p.get("pods", {}).items()]
     pods = [clusters.pod(name, {}, "job", podset) for name, _, podset in members]
-    statuses = {name: state["status"] for name, state, _ in members}
+    statuses = {name: "Pending" if simulated and taken(state) else state["status"] for name, state, _ in members}
     return Cycle(clusters.snapshot([clusters.pod_group("job", root), *pods], statuses), Policy(()), now=0.0)
 
 
+def taken(pod: Case) -> bool:
+    return pod["status"] == "Releasing" and any(value is True for key, value in pod.items() if "virtual" in key)
+
+
 def to_place(given: Case) -> Case:
-    cycle = cycle_of(given["job"])
+    cycle = cycle_of(given["job"], simulated=not given.get("is_real_allocation", False))
     chosen = pods_to_place(cycle.trial, cycle.orders, 0)
     return {"tasks": [cycle.snapshot.pods.names[pod] for pod in chosen]}
 
