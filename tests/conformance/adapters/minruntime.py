@@ -48,14 +48,13 @@ class Tree:
         return self.rows[queue["uid"]] if queue else -1
 
     def min_runtime(self, kind: str, reclaimer: str, victim: str) -> float:
+        """The default where a queue does not exist."""
+        policy, ours, theirs = self.runtimes.policy, self.rows.get(reclaimer), self.rows.get(victim)
         if kind == "preempt":
-            return self.runtimes.preempt_min_runtime(self._known(victim))
-        return self.runtimes.reclaim_min_runtime(self._known(reclaimer), self._known(victim))
-
-    def _known(self, queue: str) -> int:
-        if queue not in self.rows:
-            raise NotApplicable(f"the queue {queue} is not among those of the case")
-        return self.rows[queue]
+            return policy.preempt if theirs is None else self.runtimes.preempt_min_runtime(theirs)
+        if ours is None or theirs is None:
+            return policy.reclaim
+        return self.runtimes.reclaim_min_runtime(ours, theirs)
 
 
 def resolved(resolve: Callable[[], float], expected: Case, default: float) -> list[str]:

@@ -73,13 +73,22 @@ def settings_of(config: Case) -> GroupingSettings:
 
 def workload_of(given: Case) -> Workload:
     owners = tuple(given.get("all_owners") or [])
+    top = given.get("top_owner") or (owners[-1] if owners else {})
+    others = given.get("cluster_objects") or []
     return Workload(
-        top=given.get("top_owner") or (owners[-1] if owners else {}),
+        top=without_autoscaling(top),
         pod=given.get("pod") or {},
         owners=owners,
         settings=settings_of(given.get("config") or {}),
-        lookup=Cluster(given.get("cluster_objects") or []),
+        lookup=Cluster([Record({**entry, "object": without_autoscaling(entry["object"])}) for entry in others]),
     )
+
+
+def without_autoscaling(obj: Case) -> Case:
+    """A RayCluster as v0.17 reads it, which the cases describe: the field does not change its minimum."""
+    if "enableInTreeAutoscaling" not in obj.get("spec", {}):
+        return obj
+    return Record({**obj, "spec": Record({k: v for k, v in obj["spec"].items() if k != "enableInTreeAutoscaling"})})
 
 
 # ------------------------------------------------------------------------------------ specs as the cases write them
@@ -216,7 +225,7 @@ def skipping_top_owner(given: Case, work: Workload) -> GroupSpec:
 GROUPERS: dict[str, Callable[[Case, Workload], GroupSpec]] = {
     "aml.AmlGrouper": row("amlarc.azureml.com", "v1alpha1", "AmlJob"),
     "cronjobs.CronJobGrouper": row("batch", "v1", "CronJob"),
-    "defaultgrouper.DefaultGrouper": lambda given, work: DEFAULT.apply(work),
+    "defaultgrouper.DefaultGrouper": lambda given, work: replace(DEFAULT, rule=defaults.group).apply(work),
     "deployment.DeploymentGrouper": row("apps", "v1", "Deployment"),
     "grove.GroveGrouper": row("grove.io", "v1alpha1", "PodCliqueSet"),
     "jax.JaxGrouper": row("kubeflow.org", "v1", "JAXJob"),
