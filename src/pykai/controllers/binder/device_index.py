@@ -255,8 +255,9 @@ class DeviceIndex:
         new = None if change.type is EventType.DELETED else change.object
         before, after = (pod_groups(pod) if pod else set() for pod in (change.old, new))
         _move(self._labelled, change.key, before, after)
+        assumed: tuple[GroupKey, ...] = ()
         if new is None or new.spec.node_name or is_finished(new):
-            self._assumed.pop(change.key, None)
+            assumed = self._assumed.pop(change.key, ())
         if change.key[0] == self._scope.scaling:
             conditions = (new.status.conditions or ()) if new is not None else ()
             if new is None or any(each.type == "PodScheduled" and each.status == "True" for each in conditions):
@@ -264,7 +265,7 @@ class DeviceIndex:
             else:
                 self._scaling.add(change.key)
         requests = self.requests_for(change.key)
-        groups = before | after | {group for request in requests for group in request_groups(request)}
+        groups = before.union(after, assumed, *map(request_groups, requests))
         for group in sorted(groups):
             self._wake.group(group)
         for pod in sorted(self._affected(change.key, new, requests, groups)):

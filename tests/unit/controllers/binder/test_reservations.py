@@ -11,6 +11,7 @@ from pykai.controllers.binder.device_index import GroupKey
 from pykai.controllers.binder.reservations import ReservationTemplate, reservation_name
 from pykai.kube.api import Object, Patch, Resource
 from pykai.kube.api_resources import BIND_REQUEST, CONFIG_MAP, POD
+from pykai.kube.errors import Unavailable
 from pykai.objects import names
 
 from .world import TEAM, World
@@ -229,6 +230,26 @@ async def test_a_pod_deleted_while_it_waits_leaves_nothing() -> None:
         await world.remove("p")
         await world.settle()
         assert await world.reservations() == []
+
+
+async def test_a_pod_deleted_right_after_its_request_while_its_bind_failed_leaves_nothing() -> None:
+    def refuse(write: str) -> None:
+        if write == "post pods/binding":
+            raise Unavailable("not now")
+
+    async with World() as world:
+        await world.share("a", ["g"])
+        world.kubelets.reserves = False
+        api = await world.start_binder()
+        api.refuse = refuse
+        await world.kubelets.resume()
+        await world.settle()
+        assert len(await world.reservations()) == 1
+        await world.api.delete(BIND_REQUEST.ref("a", TEAM))
+        await world.settle()
+        await world.remove("a")
+        await world.settle(5)
+        assert not await world.reservations()
 
 
 async def test_leftovers_of_another_life_are_cleaned_at_start() -> None:
