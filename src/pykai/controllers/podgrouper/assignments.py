@@ -145,9 +145,9 @@ class GroupWriter:
         self._mutations = MutationCache()
         self._sent: TTLCache[str, SentPatch] = TTLCache(MUTATION_SECONDS)
 
-    def observe(self, change: WatchChange[kinds.PodGroup]) -> None:
-        """Handle a watch event of a group."""
-        self._mutations.observe(change)
+    def observe(self, change: WatchChange[kinds.PodGroup]) -> bool:
+        """Handle a watch event of a group; returns whether it shows exactly our last write."""
+        return self._mutations.observe(change)
 
     def existing(self, key: Key) -> Object | None:
         """Return the group including our last write; None if it does not exist."""

@@ -180,17 +180,19 @@ class PodGrouper:
             self._regroup(change.key)
 
     def _group_changed(self, change: WatchChange[kinds.PodGroup]) -> None:
-        self._writer.observe(change)
+        is_own_write = self._writer.observe(change)
+        members = self._members.of(change.key)
         if change.type is EventType.DELETED:
-            for pod in self._members.of(change.key):
+            for pod in members:
                 self._pod_loop.add_after(pod, DEPARTURE_SECONDS)
-        elif change.old is None or change.old.status != change.object.status:
-            self._scheduling_groups.own_group_changed(self._members.of(change.key))
-        if (
-            change.old is not None
-            and change.type is EventType.MODIFIED
-            and _group_inputs(change.old) != _group_inputs(change.object)
-        ):
+            return
+        if change.old is None or change.old.status != change.object.status:
+            self._scheduling_groups.own_group_changed(members)
+        if change.old is None:
+            was_edited = bool(members) and not is_own_write  # before the watch showed it for the first time
+        else:
+            was_edited = _group_inputs(change.old) != _group_inputs(change.object)
+        if was_edited:
             self._group_loop.add_after(change.key, DEPARTURE_SECONDS)
 
     def _regroup(self, pod: Key) -> None:

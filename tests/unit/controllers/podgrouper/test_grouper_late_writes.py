@@ -34,15 +34,16 @@ A_WHILE = 30.0
 
 
 class CompactedApi(DiaryApi):
-    """Its watch of PodGroups shows none while `hidden`, and is compacted after a while."""
+    """Its watch of PodGroups shows none while `hidden`, and is compacted after so many seconds."""
 
     hidden = False
+    compacted_after = A_WHILE / 2
 
     async def watch(self, resource: Resource, *rest: Any, **more: Any) -> AsyncGenerator[WatchEvent[Any], None]:
         async with aclosing(super().watch(resource, *rest, **more)) as events:
             async for event in events:
                 if self.hidden and resource == POD_GROUP:
-                    await asyncio.sleep(A_WHILE / 2)
+                    await asyncio.sleep(self.compacted_after)
                     raise Gone("too old resource version")
                 yield event
 
@@ -59,6 +60,22 @@ def test_a_group_that_is_deleted_before_the_watch_shows_it_is_written_again() ->
             await api.delete(POD_GROUP.ref(name, "default"))
             await asyncio.sleep(A_WHILE)
             assert [group["metadata"]["name"] for group in await groups(api)] == [name]
+
+    loop.run(story())
+
+
+def test_a_group_that_is_edited_before_the_watch_shows_it_gets_its_shape_back() -> None:
+    async def story() -> None:
+        api = CompactedApi()
+        await make_priority_classes(api)
+        async with running(api, run, PodGrouperSettings()):
+            api.hidden, api.compacted_after = True, 3.0
+            await make_pod(api, "p", ownerReferences=owned_by(await make_job(api, "j")))
+            await asyncio.sleep(1.0)
+            name = (await groups(api))[0]["metadata"]["name"]
+            await api.patch(POD_GROUP.ref(name, "default"), Patch.merge({"spec": {"minMember": 7}}))
+            await asyncio.sleep(A_WHILE)
+            assert [group["spec"]["minMember"] for group in await groups(api)] == [1]
 
     loop.run(story())
 
