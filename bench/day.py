@@ -11,11 +11,14 @@ The same jobs (`pykai.simulate.traces`) are played by
 
 from __future__ import annotations
 
+import gc
 import heapq
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
+from resource import RUSAGE_SELF, getrusage
 from statistics import fmean, quantiles
 
 import click
@@ -24,6 +27,7 @@ from bench import machine, plot
 from bench.page import with_section
 from bench.run import ROOT
 from bench.variants import Sheet
+from pykai.cli.component import GC_THRESHOLDS
 from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config.scheduler_config import SchedulerConfig
 from pykai.model.params import SchedulerParams
@@ -34,7 +38,8 @@ from pykai.simulate.simulation import Setting, Simulation
 from pykai.simulate.traces import DAY, GPUS_PER_NODE, TraceJob
 
 NODES, SEED = 48, 1
-PYKAI, GANG, FIFO = "pykai", "plain gang", "FIFO"
+HOUR = 3600.0
+PYKAI, GANG, FIFO = POLICIES = "pykai", "plain gang", "FIFO"
 ONE_QUEUE = "all"
 CLASSES = (("1 GPU", 1, 1), ("2-8 GPUs", 2, 8), ("16-64 GPUs", 16, 64))
 TEXT = """## A day of Helios
@@ -56,6 +61,21 @@ it is published and what is assumed.
 
 Played {when:%Y-%m-%d} on {machine}; load {before:.1f} before and {after:.1f} after.
 """
+
+
+@dataclass(frozen=True)
+class Case:
+    """The jobs that arrive until `end`, and the GPUs that they find; a shorter case than a day has the figures of its
+    hours."""
+
+    jobs: Sequence[TraceJob]
+    gpus: int
+    seed: int = SEED
+    end: float = DAY
+
+    @property
+    def nodes(self) -> int:
+        return self.gpus // GPUS_PER_NODE
 
 
 @dataclass(frozen=True)
@@ -81,56 +101,65 @@ class Played:
 
 
 # ------------------------------------------------------------------------------------------------------- policies
-def fifo(jobs: Iterable[TraceJob], gpus: int) -> Played:
-    """Strict order of arrival on so many GPUs, without nodes."""
-    free, clock = gpus, 0.0
+def fifo(case: Case) -> Played:
+    """Strict order of arrival, without nodes."""
+    free, clock = case.gpus, 0.0
     ends: list[tuple[float, int]] = []
     stretches: list[Stretch] = []
     done: dict[str, float] = {}
-    for job in jobs:
+    for job in case.jobs:
         clock = max(clock, job.arrives)
         while ends and (ends[0][0] <= clock or free < job.gpus):
             end, freed = heapq.heappop(ends)
             clock, free = max(clock, end), free + freed
-        if clock >= DAY:
+        if clock >= case.end:
             break
         free -= job.gpus
         heapq.heappush(ends, (clock + job.runs, job.gpus))
-        stretches.append(Stretch(job.name, job.gpus, clock, min(clock + job.runs, DAY)))
-        done |= {job.name: clock + job.runs} if clock + job.runs <= DAY else {}
+        stretches.append(Stretch(job.name, job.gpus, clock, min(clock + job.runs, case.end)))
+        done |= {job.name: clock + job.runs} if clock + job.runs <= case.end else {}
     return Played(FIFO, stretches, done)
 
 
-def product(policy: str, jobs: Sequence[TraceJob], nodes: int, seed: int) -> Played:
-    """The product's own decisions; under `GANG` in one queue and without evictions."""
-    gpus = nodes * GPUS_PER_NODE
-    config, owned = SchedulerConfig(), traces.quotas(gpus)
+def product(policy: str, case: Case) -> Played:
+    """The product's own decisions; under `GANG` in one queue and without evictions. Reports each hour of the day."""
+    config, owned, jobs = SchedulerConfig(), traces.quotas(case.gpus), case.jobs
     if policy == GANG:
-        config, owned = SchedulerConfig(actions=("allocate",)), {ONE_QUEUE: gpus}
+        config, owned = SchedulerConfig(actions=("allocate",)), {ONE_QUEUE: case.gpus}
         jobs = [replace(job, queue=ONE_QUEUE) for job in jobs]
-    found = [*generate.nodes(nodes, GPUS_PER_NODE), *traces.manifests(jobs, owned)]
-    arrivals = [one.arrival(seed) for one in manifest_validation.admit(generate.with_defaults(found))]
-    began = time.process_time()
-    outcome = Simulation(SimulatedProduct(config, SchedulerParams()), arrivals, Setting(seed=seed)).play(DAY)
+    found = [*generate.nodes(case.nodes, GPUS_PER_NODE), *traces.manifests(jobs, owned)]
+    arrivals = [one.arrival(case.seed) for one in manifest_validation.admit(generate.with_defaults(found))]
+    began, hours = time.process_time(), count(0)
+    due = next(hours)
+
+    def progress(at: float, ended: int, pods: int) -> None:
+        nonlocal due
+        if at >= due * HOUR:
+            cpu = time.process_time() - began
+            click.echo(f"{policy}: {due}:00, {ended:,} of {pods:,} pods have ended, {cpu:.0f} s of CPU", err=True)
+            due = next(hours)
+
+    simulation = Simulation(SimulatedProduct(config, SchedulerParams()), arrivals, Setting(seed=case.seed))
+    outcome = simulation.play(case.end, progress)
     cpu = time.process_time() - began
-    stretches = [*_stretches(outcome)]
-    return Played(policy, stretches, _done(outcome), cpu, outcome.history.cycles)
+    stretches = [*_stretches(outcome, case.end)]
+    return Played(policy, stretches, _done(outcome, case.end), cpu, outcome.history.cycles)
 
 
-def _stretches(outcome: SimulationResult) -> Iterable[Stretch]:
+def _stretches(outcome: SimulationResult, end: float) -> Iterable[Stretch]:
     for life in outcome.history.lives:
         if life.scheduled_at is not None:
             ends = [each for each in (life.evicted_at, life.ended_at) if each is not None]
-            yield Stretch(life.job, life.gpus, life.scheduled_at, min([*ends, DAY]), life.evicted_at is not None)
+            yield Stretch(life.job, life.gpus, life.scheduled_at, min([*ends, end]), life.evicted_at is not None)
 
 
-def _done(outcome: SimulationResult) -> dict[str, float]:
+def _done(outcome: SimulationResult, end: float) -> dict[str, float]:
     """Jobs all of whose pods that were not evicted have ended, and when."""
     ends: dict[str, float] = defaultdict(float)
     for life in outcome.history.lives:
         if life.evicted_at is None:
-            ends[life.job] = max(ends[life.job], DAY + 1 if life.ended_at is None else life.ended_at)
-    return {job: end for job, end in ends.items() if end <= DAY}
+            ends[life.job] = max(ends[life.job], end + 1 if life.ended_at is None else life.ended_at)
+    return {job: at for job, at in ends.items() if at <= end}
 
 
 # -------------------------------------------------------------------------------------------------------- figures
@@ -147,22 +176,22 @@ class Figures:
     evictions: int
 
 
-def figures(played: Played, jobs: Sequence[TraceJob], gpus: int) -> Figures:
+def figures(played: Played, case: Case) -> Figures:
     """The figures of one policy."""
     starts: dict[str, float] = {}
     for each in played.stretches:
-        starts[each.job] = min(starts.get(each.job, DAY), each.begin)
-    new = [job for job in jobs if job.arrives > 0]
+        starts[each.job] = min(starts.get(each.job, case.end), each.begin)
+    new = [job for job in case.jobs if job.arrives > 0]
     waits = {
-        name: [starts.get(job.name, DAY) - job.arrives for job in new if least <= job.gpus <= most]
+        name: [starts.get(job.name, case.end) - job.arrives for job in new if least <= job.gpus <= most]
         for name, least, most in CLASSES
     }
     lost = [each for each in played.stretches if each.lost]
-    lacked, due = _lacked(played, jobs, traces.quotas(gpus))
+    lacked, due = _lacked(played, case, traces.quotas(case.gpus))
     return Figures(
         played,
         waits,
-        sum(each.gpus * (each.end - each.begin) for each in played.stretches) / (gpus * DAY),
+        sum(each.gpus * (each.end - each.begin) for each in played.stretches) / (case.gpus * case.end),
         {queue: lacked[queue] / due[queue] if due[queue] else 0.0 for queue in due},
         sum(lacked.values()) / max(sum(due.values()), 1.0),
         sum(each.gpus * (each.end - each.begin) for each in lost) / 3600,
@@ -170,14 +199,12 @@ def figures(played: Played, jobs: Sequence[TraceJob], gpus: int) -> Figures:
     )
 
 
-def _lacked(
-    played: Played, jobs: Sequence[TraceJob], owned: Mapping[str, int]
-) -> tuple[dict[str, float], dict[str, float]]:
+def _lacked(played: Played, case: Case, owned: Mapping[str, int]) -> tuple[dict[str, float], dict[str, float]]:
     """GPU seconds within its quota that each queue asked for and did not have, and that it asked for."""
-    queue_of = {job.name: job.queue for job in jobs}
+    queue_of = {job.name: job.queue for job in case.jobs}
     changes: dict[str, list[tuple[float, float, float]]] = {queue: [] for queue in owned}
-    for job in jobs:
-        changes[job.queue] += [(job.arrives, job.gpus, 0.0), (played.done.get(job.name, DAY), -job.gpus, 0.0)]
+    for job in case.jobs:
+        changes[job.queue] += [(job.arrives, job.gpus, 0.0), (played.done.get(job.name, case.end), -job.gpus, 0.0)]
     for each in played.stretches:
         changes[queue_of[each.job]] += [(each.begin, 0.0, each.gpus), (each.end, 0.0, -each.gpus)]
     lacked, due = dict.fromkeys(owned, 0.0), dict.fromkeys(owned, 0.0)
@@ -214,30 +241,36 @@ def _time(seconds: float) -> str:
 @click.command()
 @click.option("--nodes", default=NODES, show_default=True, type=click.IntRange(8))
 @click.option("--seed", default=SEED, show_default=True)
+@click.option(
+    "--policy", "policies", multiple=True, type=click.Choice(POLICIES), default=POLICIES, help="By default all."
+)
+@click.option("--hours", default=24, show_default=True, type=click.IntRange(1, 24), help="Play the first hours only.")
 @click.option("--docs", is_flag=True, help="Write the section and the plot of docs/scale.md.")
-def main(nodes: int, seed: int, docs: bool) -> None:
+def main(nodes: int, seed: int, policies: Sequence[str], hours: int, docs: bool) -> None:
     """Play a day of jobs under three policies."""
-    before, gpus = machine.now(), nodes * GPUS_PER_NODE
-    jobs = traces.day(gpus, seed)
+    gc.set_threshold(*GC_THRESHOLDS)
+    before, gpus, end = machine.now(), nodes * GPUS_PER_NODE, hours * HOUR
+    case = Case([job for job in traces.day(gpus, seed) if job.arrives < end], gpus, seed, end)
     found = []
-    for policy in (PYKAI, GANG, FIFO):
-        played = fifo(jobs, gpus) if policy == FIFO else product(policy, jobs, nodes, seed)
-        found.append(figures(played, jobs, gpus))
-        click.echo(f"{policy}: {played.cpu_seconds:.0f} s of CPU, {played.cycles:,} cycles", err=True)
+    for policy in policies:
+        played = fifo(case) if policy == FIFO else product(policy, case)
+        found.append(figures(played, case))
+        used = f"{played.cpu_seconds:.0f} s of CPU, {played.cycles:,} cycles"
+        click.echo(f"{policy}: {used}, {getrusage(RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB", err=True)
     tables.show([sheet(found).shown()])
     if docs:
-        _write(found, jobs, nodes, seed, before)
+        _write(found, case, before)
 
 
-def _write(found: Sequence[Figures], jobs: Sequence[TraceJob], nodes: int, seed: int, before: machine.Moment) -> None:
-    gpus, page = nodes * GPUS_PER_NODE, ROOT / "docs" / "scale.md"
+def _write(found: Sequence[Figures], case: Case, before: machine.Moment) -> None:
+    page = ROOT / "docs" / "scale.md"
     text = TEXT.format(
-        jobs=len(jobs),
-        nodes=nodes,
-        gpus=gpus,
-        running=sum(job.arrives == 0 for job in jobs),
-        seed=seed,
-        load=sum(job.gpus * min(job.runs, DAY - job.arrives) for job in jobs) / (gpus * DAY),
+        jobs=len(case.jobs),
+        nodes=case.nodes,
+        gpus=case.gpus,
+        running=sum(job.arrives == 0 for job in case.jobs),
+        seed=case.seed,
+        load=sum(job.gpus * min(job.runs, case.end - job.arrives) for job in case.jobs) / (case.gpus * case.end),
         table=sheet(found).written(),
         when=before.at,
         machine=machine.title(),

@@ -78,15 +78,20 @@ class QueueTotals:
 
     def __init__(self) -> None:
         self._totals: dict[str, list[float]] = {}
+        self._rolled_up: tuple[Mapping[str, str], Mapping[str, Triple]] | None = None
+        """The parents and the result of the last `rolled_up`; None after a change."""
 
     def add(self, queue: str, amounts: Triple, sign: int = 1) -> None:
         """Add a pod's amounts to its queue, or subtract them (`sign` -1)."""
+        self._rolled_up = None
         total = self._totals.setdefault(queue, [0.0, 0.0, 0.0])
         for number, value in enumerate(amounts):
             total[number] += sign * value
 
-    def rolled_up(self, parents: Mapping[str, str]) -> dict[str, Triple]:
+    def rolled_up(self, parents: Mapping[str, str]) -> Mapping[str, Triple]:
         """Return the amounts of every queue including those of the queues below it."""
+        if self._rolled_up is not None and self._rolled_up[0] is parents:
+            return self._rolled_up[1]
         found: dict[str, list[float]] = {}
         for queue, total in self._totals.items():
             above, seen = queue, set[str]()
@@ -96,7 +101,9 @@ class QueueTotals:
                 for number, value in enumerate(total):
                     mine[number] += value
                 above = parents.get(above, "")
-        return {queue: (round(a, 3), round(b, 3), round(c, 4)) for queue, (a, b, c) in found.items()}
+        rounded = {queue: (round(a, 3), round(b, 3), round(c, 4)) for queue, (a, b, c) in found.items()}
+        self._rolled_up = parents, rounded
+        return rounded
 
 
 class Recorder:
@@ -131,6 +138,7 @@ class Recorder:
         """Key of a PodGroup that was not watched yet -> uids of the pods that name it."""
         self._requested, self._allocated = QueueTotals(), QueueTotals()
         self._capacity: Triple | None = None
+        self._parents: Mapping[str, str] | None = None
         self._own_groups: dict[str, Object] = {}
         """Uid of a pod -> the PodGroup that it owns."""
         self._queues = watches.of(QUEUE, Object)
@@ -182,8 +190,10 @@ class Recorder:
         return round(self._now(), 3)
 
     def _queue_changed(self, change: WatchChange[Object]) -> None:
-        """Handle a change of a queue, which comes with every pod: its status counts them."""
-        self._before_change()
+        """Handle a change of a queue. Its status, which changes with every pod, is not recorded."""
+        if change.old is None or change.type is EventType.DELETED or _parent(change.old) != _parent(change.object):
+            self._before_change()
+            self._parents = None
 
     def _capacity_changed(self, change: WatchChange[Object]) -> None:
         """Handle a change of a node or ResourceSlice."""
@@ -191,7 +201,6 @@ class Recorder:
         self._capacity = None
 
     def _group_changed(self, change: WatchChange[Object]) -> None:
-        self._before_change()
         group = change.object
         for owner in group["metadata"].get("ownerReferences") or ():
             if owner["kind"] == "Pod":
@@ -310,6 +319,7 @@ class Recorder:
         return found
 
     def _set_group(self, uid: str, group: Object) -> None:
+        self._before_change()
         life = self._lives[uid]
         self._grouped.add(uid)
         life.group = group["metadata"]["name"]
@@ -453,20 +463,21 @@ class Recorder:
         self.history.ended_at = self._at()
 
     def _sample(self, at: float) -> None:
-        parents = {
-            name: (queue.get("spec") or {}).get("parentQueue") or "" for (_, name), queue in self._queues.items()
-        }
+        if self._parents is None:
+            self._parents = {name: _parent(queue) for (_, name), queue in self._queues.items()}
+        parents = self._parents
         allocated, requested = self._allocated.rolled_up(parents), self._requested.rolled_up(parents)
         roots = [name for name, above in parents.items() if not above]
         shown = [*parents, *(name for name in self._known_queues() if name not in parents)]
+        samples = self.history.samples
+        last = samples[-1].queues if samples else {}
         found = Sample(
             at=round(at, 3),
-            queues={name: self._queue_sample(name, allocated, requested) for name in shown},
+            queues={name: self._queue_sample(name, allocated, requested, last.get(name)) for name in shown},
             gpus_used=round(sum(allocated.get(name, NOTHING)[GPU] for name in roots), 4),
             capacity=self._current_capacity(),
             waiting=len(self._waits),
         )
-        samples = self.history.samples
         if samples and samples[-1].at == found.at:
             samples.pop()
         samples.append(found)
@@ -476,11 +487,19 @@ class Recorder:
         """Return the queues of the last cycle, including queues of the scheduler without an object."""
         return self.queue_table.names if self.queue_table is not None else ()
 
-    def _queue_sample(self, name: str, allocated: Mapping[str, Triple], requested: Mapping[str, Triple]) -> QueueSample:
+    def _queue_sample(
+        self,
+        name: str,
+        allocated: Mapping[str, Triple],
+        requested: Mapping[str, Triple],
+        last: QueueSample | None,
+    ) -> QueueSample:
+        """Return the sample of a queue: the last one, if nothing has changed."""
         share = self._shares.get(name)
         past = (share.usage if share else NOTHING) if self._past_counts else None
         fair = share.fair_share if share else NOTHING
-        return QueueSample(fair, allocated.get(name, NOTHING), requested.get(name, NOTHING), past)
+        found = QueueSample(fair, allocated.get(name, NOTHING), requested.get(name, NOTHING), past)
+        return last if last is not None and last == found else found
 
     def _current_capacity(self) -> Triple:
         if self._capacity is None:
@@ -496,6 +515,10 @@ class Recorder:
         """Return the GPUs of nodes that resource claims can allocate."""
         slices = [convert(each, kinds.ResourceSlice) for _, each in self._slices.items()]
         return sum(count for node, count in gpus_per_node(slices).items() if self._nodes.get(node) is not None)
+
+
+def _parent(queue: Object) -> str:
+    return (queue.get("spec") or {}).get("parentQueue") or ""
 
 
 # --------------------------------------------------------------------------------------------------------------- texts
