@@ -5,7 +5,8 @@ green, and keeps which of them run which lines in `build/mutants` until sources 
 evenly among the packages by a seed and runs, for each, the tests that reach it until one fails: the quickest first,
 then the property tests. They run in a process forked from one that has collected all of them, in which the one function
 is changed in place: a mutant costs what its tests cost. Where the line runs at import, the process is forked before
-anything of the product is imported. What no test notices is printed with its line; `-o FILE` keeps all verdicts.
+anything of the product is imported. What no test notices is printed with its line; `-o FILE` keeps all verdicts, and a
+run that was interrupted goes on from there.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "admission": ("tests/unit/admission", "tests/conformance/test_conformance.py"),
 }
 """Package below src/pykai -> its tests; those of packages with the same tests are run once to see what they reach."""
-MOST_TESTS, MOST_SECONDS = 600, 60.0
+MOST_TESTS, MOST_SECONDS = 600, 20.0
 """How many ordinary tests that reach a mutant are run at most, and the seconds of CPU that property tests may take."""
 HANGS, EXAMPLES = 20, 3
 """Seconds beyond ten times what it takes, after which a test has noticed that something does not end; and how many
@@ -281,7 +282,7 @@ def _digest(package: str) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------- verdicts
-NOTICED, SURVIVED, UNREACHED = "noticed", "survived", "reached by no test"
+NOTICED, SURVIVED, UNREACHED = "noticed", "survived", "not reached"
 OTHERWISE = 77
 """Exit code of a process in which a mutant cannot be made in place."""
 
@@ -339,18 +340,18 @@ class Judge:
 
 def judge(package: str, mutants: Sequence[Mutant], output: Path) -> None:
     """Append the verdict on each mutant to a file, as soon as it is known."""
-    recorded, before = record(package), output.stat().st_size if output.exists() else 0
+    recorded = record(package)
     reached = [mutant for mutant in mutants if recorded.tests(mutant)]
     for mutant in mutants:
         if mutant not in reached:
             write(output, mutant, UNREACHED)
     later = [mutant for mutant in reached if AT_IMPORT not in recorded.reaching(mutant)]
     _fork(PACKAGES[package], Judge(later, recorded, output))
-    done = _since(output, before)
+    done = verdicts(output)
     for mutant in reached:
         if str(mutant) not in done:
             _fork(PACKAGES[package], Judge([mutant], recorded, output, in_place=False), mutant)
-            if str(mutant) not in _since(output, before):
+            if str(mutant) not in verdicts(output):
                 write(output, mutant, f"{NOTICED} by an import")
 
 
@@ -433,11 +434,13 @@ def _exit(status: int) -> NoReturn:
 
 def write(output: Path, mutant: Mutant, verdict: str) -> None:
     with output.open("a") as file:
-        file.write(f"{mutant}: {verdict}\n")
+        file.write(f"{mutant}\t{verdict}\n")
 
 
-def _since(output: Path, before: int) -> str:
-    return output.read_bytes()[before:].decode() if output.exists() else ""
+def verdicts(output: Path) -> dict[str, str]:
+    """Mutant -> its verdict."""
+    lines = output.read_text().splitlines() if output.exists() else ()
+    return dict(line.split("\t") for line in lines)
 
 
 def drawn(package: str, count: int, seed: int) -> list[Mutant]:
@@ -451,7 +454,7 @@ def main() -> int:
     parser.add_argument("count", type=int, help="how many, evenly among the packages")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--packages", default=",".join(PACKAGES), help="some of them, separated by commas")
-    parser.add_argument("-o", "--output", type=Path, help="append every verdict to this file")
+    parser.add_argument("-o", "--output", type=Path, help="append every verdict to this file; those there hold")
     args = parser.parse_args()
     chosen = args.packages.split(",")
     if unknown := [name for name in chosen if name not in PACKAGES]:
@@ -463,11 +466,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         output = args.output or Path(folder) / "verdicts"
         for package in chosen:
-            before = output.stat().st_size if output.exists() else 0
-            judge(package, drawn(package, -(-args.count // len(chosen)), args.seed), output)
-            lines = _since(output, before).splitlines()
-            sys.stdout.writelines(f"{line}\n" for line in lines if _verdict(line) != NOTICED)
-            counts = Counter(map(_verdict, lines))
+            some = drawn(package, -(-args.count // len(chosen)), args.seed)
+            judge(package, [mutant for mutant in some if str(mutant) not in verdicts(output)], output)
+            found = {mutant: verdicts(output)[str(mutant)] for mutant in some}
+            unnoticed = [item for item in found.items() if not item[1].startswith(NOTICED)]
+            sys.stdout.writelines(f"{verdict}  {mutant}\n" for mutant, verdict in unnoticed)
+            counts = Counter(verdict.partition(" by ")[0] for verdict in found.values())
             sys.stdout.write(f"{package}: {_share(counts)}\n")
             sys.stdout.flush()
             total += counts
@@ -475,13 +479,9 @@ def main() -> int:
     return 0
 
 
-def _verdict(line: str) -> str:
-    return next(verdict for verdict in (UNREACHED, SURVIVED, NOTICED) if f": {verdict}" in line)
-
-
 def _share(counts: Counter[str]) -> str:
     noticed, count = counts[NOTICED], counts.total()
-    return f"{noticed} of {count} noticed ({noticed / max(count, 1):.0%}), {counts[UNREACHED]} reached by no test"
+    return f"{noticed} of {count} noticed ({noticed / max(count, 1):.0%}), {counts[UNREACHED]} not reached by any"
 
 
 if __name__ == "__main__":

@@ -190,22 +190,25 @@ def test_observed_beats_the_bind_request_beats_the_prediction() -> None:
     def record(zone: int) -> str:
         return f'[{{"zone":"node-{zone}","amount":{{"cpu":"1"}}}}]'
 
-    bind = {"spec": {"selectedNode": "n", "predictedNUMAZones": [{"zone": "node-1", "amount": {"cpu": "1"}}]}}
+    one = {"zone": "node-1", "amount": {"cpu": "1"}}
 
-    def binding(name: str, annotations: Fields, request: bool) -> list[Any]:
+    def binding(name: str, annotations: Fields, *predicted: Fields) -> list[Any]:
         spec = {"nodeName": "n"}
         objects = guaranteed(name, box("c", cpu="1", memory="1M"), spec=spec, annotations=annotations)
-        if request:
-            fields = {"metadata": {"name": name, "namespace": "ns"}, "spec": {**bind["spec"], "podName": name}}
+        if predicted:
+            request = {"podName": name, "selectedNode": "n", "predictedNUMAZones": list(predicted)}
+            fields = {"metadata": {"name": name, "namespace": "ns"}, "spec": request}
             objects.append(as_kind(kinds.BindRequest, fields))
         return objects
 
     of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4, CPU4),
-                    binding("a", {names.NUMA_OBSERVED: record(2), names.NUMA_PREDICTED: record(0)}, True),
-                    binding("b", {names.NUMA_PREDICTED: record(0)}, True),
-                    binding("c", {names.NUMA_PREDICTED: record(0)}, False),
-                    binding("d", {names.NUMA_PREDICTED: "not json"}, False))  # fmt: skip
-    assert [zone_rows(of, row(of, name)) for name in "abcd"] == [(2,), (1,), (0,), ()]
+                    binding("a", {names.NUMA_OBSERVED: record(2), names.NUMA_PREDICTED: record(0)}, one),
+                    binding("b", {names.NUMA_PREDICTED: record(0)}, one),
+                    binding("c", {names.NUMA_PREDICTED: record(0)}),
+                    binding("d", {names.NUMA_PREDICTED: "not json"}),
+                    binding("e", {}, {"zone": "node-1"}), binding("f", {names.NUMA_OBSERVED: '[{"zone":"node-1"}]'}),
+                    )  # fmt: skip
+    assert [zone_rows(of, row(of, name)) for name in "abcdef"] == [(2,), (1,), (0,), (), (), ()]
 
 
 def test_reported_availability_can_be_trusted_instead() -> None:
@@ -319,8 +322,9 @@ def test_the_fewer_zones_the_better() -> None:
     assert NUMA.pod_score(of, row(of, "q")) is None
 
 
-def test_the_older_form_of_the_policy_is_read() -> None:
-    report = topology("n", "", CPU4, CPU4, attributes=[], topologyPolicies=["SingleNUMANodePodLevel"])
+@pytest.mark.parametrize("attributes", [[], None])
+def test_the_older_form_of_the_policy_is_read(attributes: list[Any] | None) -> None:
+    report = topology("n", "", CPU4, CPU4, attributes=attributes, topologyPolicies=["SingleNUMANodePodLevel"])
     of = numa_cycle(node("n"), report, guaranteed("p", box("c", cpu="6", memory="1M")))
     assert placed(of) == {"p": ""}
 

@@ -360,6 +360,14 @@ def test_too_few_free_devices_are_found_out_at_once() -> None:
     assert len(granted[0]) == 21
 
 
+def test_a_search_without_end_finds_nothing() -> None:
+    """Eight of 24 devices on seven roots cannot be on different ones: that is not looked for in every combination."""
+    spread = [{"distinctAttribute": f"{DRIVER}/root"}]
+    pool = devices_slice(HERE, [device(str(at), root=at % 7) for at in range(24)])
+    assert offer([claim("a", request(count=8), constraints=spread)], [pool]) == NONE
+    assert offer([claim("a", request(count=7), constraints=spread)], [pool]) == [f"n/{at}" for at in range(7)]
+
+
 def test_the_result_carries_configuration_and_reach() -> None:
     shared = {"opaque": {"driver": DRIVER, "parameters": {"a": 1}}}
     objects = [

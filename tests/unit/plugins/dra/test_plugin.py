@@ -518,6 +518,15 @@ def test_a_claim_can_be_taken_over_from_a_leaving_pod() -> None:
     assert got(of, "p") == ["n/1"]
 
 
+def test_a_device_that_a_sharer_waits_for_is_not_released_for_others() -> None:
+    """It waits for the CPU of the pod that leaves, and has its claim."""
+    of = dra_cycle(node("n", allocatable={"cpu": "1", "pods": "10"}), gpus("n", 1),
+                   claim("a", status=allocated("n", "0", holders=("old",))), running("old", "a", terminating=True),
+                   claiming("p", "a"))  # fmt: skip
+    assert placed(of) == {"p": "~n"}
+    assert (of.trial.idle[GPU].tolist(), of.trial.releasing[GPU].tolist()) == ([0.0], [0.0])
+
+
 def test_a_full_claim_still_serves_the_pods_it_is_reserved_for() -> None:
     holders = (*(f"x{at}" for at in range(255)), "p")
     of = dra_cycle(node("n"), gpus("n", 1), claim("a", status=allocated("n", "0", holders=holders)),
@@ -531,6 +540,15 @@ def test_who_leaves_is_a_consumer_until_it_is_gone() -> None:
     of = dra_cycle(node("n"), gpus("n", 1), claim("a", status=allocated("n", "0", holders=holders)),
                    running("old", "a", terminating=True), claiming("p", "a"))  # fmt: skip
     assert placed(of) == {"p": ""}
+
+
+def test_a_pod_that_moves_is_one_consumer() -> None:
+    holders = (*(f"x{at}" for at in range(254)), "old")
+    of = dra_cycle(node("n"), gpus("n", 1), claim("a", status=allocated("n", "0", holders=holders)),
+                   running("old", "a"), claiming("p", "a"), claiming("q", "a"))  # fmt: skip
+    session(of).ledger.leave("old")
+    session(of).ledger.hold("old", ("ns", "a"))
+    assert placed(of) == {"p": "n", "q": ""}
 
 
 def test_a_pod_that_shares_a_claim_does_not_answer_for_those_that_have_their_own() -> None:
