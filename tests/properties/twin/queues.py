@@ -145,19 +145,18 @@ class Claim:
                     return False
                 for queue in self.book.paths[victim]:
                     remaining[queue] = plus(remaining.get(queue, self.allocated[queue]), block, -1)
-        taken = [request, *(block for blocks in losses.values() for block in blocks)]
-        involved = [r for r in RESOURCES if any(amount[r] > 0 for amount in taken)]
         return all(
-            self._stays_fair(queue, request, remaining, involved) and self._keeps_to_quota(queue, request)
+            self._stays_fair(queue, request, remaining) and self._keeps_to_quota(queue, request)
             for queue in self.book.paths[self.queue]
         )
 
-    def _stays_fair(self, queue: int, request: Amount, remaining: dict[int, Amount], involved: list[int]) -> bool:
+    def _stays_fair(self, queue: int, request: Amount, remaining: dict[int, Amount]) -> bool:
         after = plus(remaining.get(queue, self.allocated[queue]), request)
         parent = self.world.queues.parent
         siblings = [s for s in remaining if s != queue and parent[s] == parent[queue]]
         for sibling in siblings:
-            for r in involved:
+            lost = plus(self.allocated[sibling], remaining[sibling], -1)
+            for r in (r for r in RESOURCES if request[r] > 0 or lost[r] > 0):
                 fair, theirs = self.book.fair[queue][r], self.book.fair[sibling][r]
                 if fair == UNLIMITED and theirs == UNLIMITED:
                     continue
