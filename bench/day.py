@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import heapq
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -77,6 +78,10 @@ class Case:
     def nodes(self) -> int:
         return self.gpus // GPUS_PER_NODE
 
+    def until(self, end: float) -> Case:
+        """Return the case until an earlier end."""
+        return replace(self, jobs=[job for job in self.jobs if job.arrives < end], end=end)
+
 
 @dataclass(frozen=True)
 class Stretch:
@@ -91,11 +96,12 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Played:
-    """What happened under one policy; `done`: when jobs ended, as far as they did."""
+    """What happened under one policy until `end`; `done`: when jobs ended, as far as they did."""
 
     policy: str
     stretches: Sequence[Stretch]
     done: Mapping[str, float]
+    end: float = DAY
     cpu_seconds: float = 0.0
     cycles: int = 0
 
@@ -118,11 +124,14 @@ def fifo(case: Case) -> Played:
         heapq.heappush(ends, (clock + job.runs, job.gpus))
         stretches.append(Stretch(job.name, job.gpus, clock, min(clock + job.runs, case.end)))
         done |= {job.name: clock + job.runs} if clock + job.runs <= case.end else {}
-    return Played(FIFO, stretches, done)
+    return Played(FIFO, stretches, done, case.end)
 
 
 def product(policy: str, case: Case) -> Played:
-    """The product's own decisions; under `GANG` in one queue and without evictions. Reports each hour of the day."""
+    """The product's own decisions; under `GANG` in one queue and without evictions. Reports each hour of the day.
+
+    Ctrl-C ends the day there.
+    """
     config, owned, jobs = SchedulerConfig(), traces.quotas(case.gpus), case.jobs
     if policy == GANG:
         config, owned = SchedulerConfig(actions=("allocate",)), {ONE_QUEUE: case.gpus}
@@ -130,20 +139,26 @@ def product(policy: str, case: Case) -> Played:
     found = [*generate.nodes(case.nodes, GPUS_PER_NODE), *traces.manifests(jobs, owned)]
     arrivals = [one.arrival(case.seed) for one in manifest_validation.admit(generate.with_defaults(found))]
     began, hours = time.process_time(), count(0)
-    due = next(hours)
+    due, stopped = next(hours), False
 
-    def progress(at: float, ended: int, pods: int) -> None:
+    def stop(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
+
+    def progress(at: float, ended: int, pods: int) -> bool:
         nonlocal due
         if at >= due * HOUR:
             cpu = time.process_time() - began
             click.echo(f"{policy}: {due}:00, {ended:,} of {pods:,} pods have ended, {cpu:.0f} s of CPU", err=True)
             due = next(hours)
+        return stopped
 
+    signal.signal(signal.SIGINT, stop)
     simulation = Simulation(SimulatedProduct(config, SchedulerParams()), arrivals, Setting(seed=case.seed))
     outcome = simulation.play(case.end, progress)
-    cpu = time.process_time() - began
-    stretches = [*_stretches(outcome, case.end)]
-    return Played(policy, stretches, _done(outcome, case.end), cpu, outcome.history.cycles)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    cpu, end = time.process_time() - began, outcome.history.ended_at
+    return Played(policy, [*_stretches(outcome, end)], _done(outcome, end), end, cpu, outcome.history.cycles)
 
 
 def _stretches(outcome: SimulationResult, end: float) -> Iterable[Stretch]:
@@ -221,7 +236,9 @@ def _lacked(played: Played, case: Case, owned: Mapping[str, int]) -> tuple[dict[
 def sheet(found: Sequence[Figures]) -> Sheet:
     """The table, for the terminal and for the page."""
     headings = ("policy", *(f"wait, {name}" for name, *_ in CLASSES), "busy", "lacked", "evictions", "lost")
-    return Sheet("A day of Helios", headings, [_row(each) for each in found])
+    hours = min(each.played.end for each in found) / HOUR
+    title = "A day of Helios" if hours == 24 else f"The first {hours:.1f} hours of a day of Helios"
+    return Sheet(title, headings, [_row(each) for each in found])
 
 
 def _row(each: Figures) -> list[str]:
@@ -250,10 +267,10 @@ def main(nodes: int, seed: int, policies: Sequence[str], hours: int, docs: bool)
     """Play a day of jobs under three policies."""
     gc.set_threshold(*GC_THRESHOLDS)
     before, gpus, end = machine.now(), nodes * GPUS_PER_NODE, hours * HOUR
-    case = Case([job for job in traces.day(gpus, seed) if job.arrives < end], gpus, seed, end)
-    found = []
+    case, found = Case(traces.day(gpus, seed), gpus, seed).until(end), []
     for policy in policies:
         played = fifo(case) if policy == FIFO else product(policy, case)
+        case = case.until(played.end)
         found.append(figures(played, case))
         used = f"{played.cpu_seconds:.0f} s of CPU, {played.cycles:,} cycles"
         click.echo(f"{policy}: {used}, {getrusage(RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB", err=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import GPU, MIG_PREFIX, Column, Mask, frozen, mig_gpus, whole_gpus
-from pykai.model.snapshot import Snapshot
+from pykai.model.snapshot import NodeTable, Snapshot
 
 BY_FRACTION, BY_MEMORY, BY_PROFILE = GpuKind.FRACTION, GpuKind.MEMORY, GpuKind.MIG
 """Module constants: enum lookups are slow in loops."""
@@ -66,11 +66,15 @@ def _class_amounts(classes: Sequence[PodClass], resources: Sequence[str]) -> Cla
     )
 
 
+def _gpu_memory(nodes: NodeTable) -> Sequence[float]:
+    return nodes.gpu_memory.tolist()  # type: ignore[no-any-return]
+
+
 class PodAmounts:
     """Amounts by class and node."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.gpu_memory: list[float] = snapshot.nodes.gpu_memory.tolist()
+        self.gpu_memory = snapshot.nodes.derived(_gpu_memory)
         """MiB per device, by node."""
         known = self.of_classes = amounts_of_classes(snapshot)
         self.shared, self.compute_modes, self.resource_types = known.shared, known.compute_modes, known.resource_types

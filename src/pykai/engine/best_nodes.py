@@ -65,35 +65,52 @@ class BestNodes:
 
 
 class SortedNodes:
-    """Nodes by score, the best first, then by measure, the least first, then by row. `scores` are of the nodes in
-    `nodes` and do not change; `measure` is by row."""
+    """Nodes by score, the best first, then by measure, the least first, then by row. `nodes` ascend; `scores` are of
+    these and do not change. `measure` is by row.
+
+    Nodes with equal score and measure are one list: measures are mostly the few possible numbers of free devices.
+    """
 
     def __init__(self, nodes: Rows, scores: Column, measure: Column) -> None:
         levels, number = np.unique(-scores, return_inverse=True)
-        rows = nodes.tolist()
-        self._measure: dict[int, float] = dict(zip(rows, measure[nodes].tolist(), strict=True))
-        self._level: dict[int, int] = dict(zip(rows, number.tolist(), strict=True))
-        self._sorted: list[list[Measured]] = [[] for _ in levels]
-        for node, measured in self._measure.items():
-            self._sorted[self._level[node]].append((measured, node))
-        for entries in self._sorted:
-            entries.sort()
+        self._measure = measure.copy()
+        self._level = np.full(len(measure), -1)
+        """By row the place of its score among all; -1: the node is not among them."""
+        self._level[nodes] = number
+        self._values: list[list[float]] = [[] for _ in levels]
+        """By level the measures, ascending."""
+        self._nodes: list[dict[float, list[int]]] = [{} for _ in levels]
+        order = np.lexsort((measure[nodes], number))
+        rows, number, measured = nodes[order], number[order], measure[nodes][order]
+        starts = np.flatnonzero((np.diff(number, prepend=-1) != 0) | (np.diff(measured, prepend=np.nan) != 0))
+        ends, listed = np.append(starts[1:], len(rows)), rows.tolist()
+        columns = (number[starts], measured[starts], starts, ends[: len(starts)])
+        for level, value, start, end in zip(*(column.tolist() for column in columns), strict=True):
+            self._values[level].append(value)
+            self._nodes[level][value] = listed[start:end]
 
     def put(self, node: int, measured: float) -> None:
         """Set the measure of a node; others than those it was made of are ignored."""
-        old = self._measure.get(node)
-        if old is None or old == measured:
+        level, old = int(self._level[node]), float(self._measure[node])
+        if level < 0 or old == measured:
             return
         self._measure[node] = measured
-        entries = self._sorted[self._level[node]]
-        del entries[bisect_left(entries, (old, node))]
-        insort(entries, (measured, node))
+        values, nodes = self._values[level], self._nodes[level]
+        del nodes[old][bisect_left(nodes[old], node)]
+        if not nodes[old]:
+            del nodes[old], values[bisect_left(values, old)]
+        if measured in nodes:
+            insort(nodes[measured], node)
+        else:
+            nodes[measured] = [node]
+            insort(values, measured)
 
     def above(self, least: float) -> Iterator[Measured]:
         """Yield the nodes with at least this measure, in order."""
-        for entries in self._sorted:
-            for at in range(bisect_left(entries, (least, -1)), len(entries)):
-                yield entries[at]
+        for values, nodes in zip(self._values, self._nodes, strict=True):
+            for at in range(bisect_left(values, least), len(values)):
+                for node in nodes[values[at]]:
+                    yield values[at], node
 
     def of(self, nodes: Sequence[int]) -> list[int]:
         """Return some of the nodes in order."""

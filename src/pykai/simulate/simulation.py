@@ -38,8 +38,8 @@ from pykai.simulate.recorder import Recorder
 from pykai.simulate.workload_controllers import WorkloadControllers, continued, settled
 from pykai.simulate.workloads import definitions, templated
 
-Progress = Callable[[float, int, int], None]
-"""Receives (simulated seconds, finished pods, created pods)."""
+Progress = Callable[[float, int, int], object]
+"""Receives (simulated seconds, finished pods, created pods); a run ends where it returns True."""
 NEVER = float("inf")
 _STEP_SECONDS = 10.0
 _DEVICE_IDS = uuid.UUID("0f6a3c8e-8a53-5d0c-9a7e-3f1f0a5b7c11")
@@ -210,13 +210,13 @@ class _Run:
         while True:
             now = self._time()
             await self._create_arrivals(now)
-            progress(now, history.ended, len(history.lives))
+            stops = progress(now, history.ended, len(history.lives)) is True
             for task in tasks:
                 if task.done():
                     task.result()
             if faults := self._product.faults():
                 raise BrokenError(f"at {now:g} s the product failed: {faults[0]}")
-            if tasks[-1].done() or (until is None and self._is_idle()):
+            if stops or tasks[-1].done() or (until is None and self._is_idle()):
                 return
             following = self._arrivals[0].at if self._arrivals else NEVER
             step = min(following, now + _STEP_SECONDS, NEVER if until is None else until)

@@ -213,6 +213,21 @@ def test_a_failure_of_the_product_stops_the_run() -> None:
         Simulation(_Broken(SchedulerConfig()), run.arrivals).play()
 
 
+def test_the_observer_of_its_progress_may_end_a_run() -> None:
+    run = simulation(node("n"), queue("q"), pod("p", "q", 1, FOREVER))
+    assert run.play(500.0, lambda at, *_: at >= 30.0).history.ended_at == 30.0
+
+
+def test_a_history_keeps_one_sample_of_a_queue_until_it_changes() -> None:
+    """A queue's status counts its pods, but no sample has it."""
+    job_of_b = job("j", "b", notes='pykai.io/arrives: 20s, pykai.io/run-seconds: "5"')
+    outcome = play(node("n", 2), queue("a"), queue("b"), pod("p", "a", 1, FOREVER), job_of_b)
+    samples = [sample for sample in outcome.history.samples if sample.at > 19.0]
+    assert len({id(sample.queues["a"]) for sample in samples}) == 1
+    assert len({id(sample.queues["b"]) for sample in samples}) > 2
+    assert {round(sample.at) for sample in samples} <= {20, 22, 27, 28, *range(80, 400)}
+
+
 def test_what_is_finished_does_not_stay_in_the_cluster() -> None:
     outcome = play(node("n"), queue("q"), *(job(f"j{n}", "q", notes='pykai.io/run-seconds: "5"') for n in range(6)))
     assert {found.state for found in outcome.history.lives} == {"Finished"}
