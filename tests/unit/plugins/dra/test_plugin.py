@@ -13,6 +13,8 @@ from pykai.model.resources import GPU
 from pykai.model.status import Status
 from pykai.objects import kinds
 from pykai.plugins.dra import DynamicResources
+from pykai.plugins.predicates import LateStart
+from pykai.plugins.scoring import NodeAvailability
 from tests.builders import as_kind
 from tests.unit.plugins.dra.dra_objects import (
     CLASS,
@@ -372,10 +374,10 @@ def test_generated_claims(template: str, statuses: list[Fields], complaint: str 
 
 
 # ------------------------------------------------------------------------------------------------------ shared capacity
-def card(bandwidth: str = "10G") -> Any:
-    """A network card of node n that several claims may share, and its class."""
-    fields = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": bandwidth}}}
-    return [devices_slice({"nodeName": "n"}, [device("eth0", fields)], driver=NIC), device_class("nic")]
+def card(on: str = "n") -> Any:
+    """A network card of a node that several claims may share, and its class."""
+    fields = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "10G"}}}
+    return [devices_slice({"nodeName": on}, [device("eth0", fields)], driver=NIC), device_class("nic")]
 
 
 def part(bandwidth: str) -> Any:
@@ -427,6 +429,15 @@ def test_a_share_that_a_pod_is_leaving_can_be_waited_for() -> None:
     assert placed(enough) == {"q": "n"}
     short = dra_cycle(node("n"), *card(), held, claim("b", part("4G")), leaving, claiming("q", "b"))
     assert placed(short) == {"q": "~n"}
+
+
+@pytest.mark.parametrize(("asked", "there"), [("3G", "n"), ("4G", "o")])
+def test_a_node_with_capacity_to_spare_is_better_than_one_where_a_share_is_being_released(
+    asked: str, there: str
+) -> None:
+    held, leaving = claim("a", part("7G"), status=share("7G", "p")), running("p", "a", terminating=True)
+    objects = [node("n"), node("o"), *card(), *card("o"), held, claim("b", part(asked)), leaving, claiming("q", "b")]
+    assert placed(cycle(objects, [DRA, NodeAvailability(), LateStart()])) == {"q": there}
 
 
 def test_an_evicted_pod_gets_its_share_back_unless_it_was_given_away() -> None:
