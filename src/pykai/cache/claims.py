@@ -107,7 +107,7 @@ def device_claims(pods: Iterable[Pod], claims: Mapping[Key, ResourceClaim], memo
 
 
 def _asked(
-    pod: Pod, named: tuple[Sequence[str], Sequence[str]], known: Mapping[Key, _Claim], users: Mapping[Key, int]
+    pod: Pod, named: tuple[Sequence[str], Sequence[str]], known: Mapping[Key, _Claim], users: Counter[Key]
 ) -> DeviceClaims:
     """What a pod asks for by the claims that it states, and by those that belong to it. `users`: how many pods state a
     claim."""
@@ -120,7 +120,7 @@ def _asked(
         if claim is not None:
             spec, devices, given = claim
             gpus += devices
-            if users.get((namespace, name), 0) <= 1 and (placed or not given):
+            if users[namespace, name] <= 1 and (placed or not given):
                 identities[name] = spec
     return DeviceClaims(float(min(gpus, LARGEST)), tuple([identities[name] for name in stated]))
 
