@@ -8,6 +8,7 @@ from typing import Any
 
 from pykai.controllers.podgrouper import podgroup
 from pykai.controllers.podgrouper.grouping import has_labels, ownership, pod_patch, skips_grouping, with_node_pool
+from pykai.controllers.podgrouper.grouping import workload_of as grouping_of
 from pykai.controllers.podgrouper.rules import defaults, grove, kubeflow, leaderworkerset, replicated, workload_kinds
 from pykai.controllers.podgrouper.rules import karta as kartas
 from pykai.controllers.podgrouper.rules.workload import (
@@ -380,6 +381,20 @@ def preemption_delay(given: Case, expected: Case) -> list[str]:
     return compared(lambda: defaults.preemption_delay(workload_of(given)), expected, "result")
 
 
+def staleness_grace_period(given: Case, expected: Case) -> list[str]:
+    return compared(lambda: defaults.staleness_grace_period(workload_of(given)), expected, "result")
+
+
+def is_left_alone(given: Case) -> bool:
+    """Whether a user put the pod in a group; one whose owners are missing is not left alone."""
+    settings = GroupingSettings()
+    pod = {**given["pod"], "spec": {**given["pod"]["spec"], "schedulerName": settings.scheduler_name}}
+    try:
+        return grouping_of(pod, Cluster([]), settings) is None
+    except GroupingError:
+        return False
+
+
 def grove_member(given: Case, expected: Case) -> list[str]:
     where = f"{given['namespace']}/{given['pod_gang_name']} podgroups[{given['pg_index']}]"
     return compared(
@@ -405,6 +420,7 @@ def result(compute: Callable[[Case], Any]) -> Callable[[Case, Case], list[str]]:
 HELPERS: dict[str, Callable[[Case, Case], list[str]]] = {
     "defaultgrouper.DefaultGrouper.calcPodGroupPreemptibilityWithDefaults": preemptibility,
     "defaultgrouper.DefaultGrouper.calcPodGroupPreemptionDelay": preemption_delay,
+    "defaultgrouper.DefaultGrouper.calcStalenessGracePeriod": staleness_grace_period,
     "grove.parseGroveSubGroup": grove_member,
     "mpi.MpiGrouper.handleDelayedLauncherPolicy": delayed_launcher,
     "mpi.MpiGrouper.launcherPodExists": result(lambda given: kubeflow.has_launcher(workload_of(given))),
@@ -412,6 +428,7 @@ HELPERS: dict[str, Callable[[Case, Case], list[str]]] = {
     "podgroup.updatePodGroup": update,
     "podgrouper.PodReconciler.assignPodToGroupAndSubGroup": assign,
     "podgrouper.addNodePoolLabel": add_node_pool,
+    "podgrouper.isOrphanPodWithPodGroup": result(is_left_alone),
     "podgrouper.labelsMatch": result(lambda given: has_labels(given["labels"], given["selector"])),
     "podgrouper.podGrouper.GetPGMetadata": group_by_kind,
     "podgrouper.podGrouper.GetPodOwners": walk_owners,

@@ -149,6 +149,8 @@ STRATEGIES: dict[str, Callable[[Case], bool]] = {
     "reclaimee_exceeds_deserved_quota": exceeds_quota,
     "strategy_guarantee_deserved_quota": lambda given: fits_quota(given) and exceeds_quota(given),
     "strategy_maintain_fair_share": exceeds_fair_share,
+    "fits_maintain_fair_share": exceeds_fair_share,
+    "fits_reclaim_strategy": lambda given: exceeds_fair_share(given) or (fits_quota(given) and exceeds_quota(given)),
 }
 
 
