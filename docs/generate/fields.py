@@ -17,14 +17,14 @@ Schema = Mapping[str, Any]
 
 VALUES = """# Values of the chart
 
-Generated from `charts/kai-scheduler/values.schema.json` and `values.yaml` by `make docs`. A value that is not in this
-table is refused by `helm`. The sections with an object below a component end up in the Config `kai-config`
-([configuration](configuration.md)), the values of `scheduler` in the SchedulingShard `default`.
+Generated from `charts/kai-scheduler/values.schema.json` and `values.yaml` by `make docs`. `helm` refuses a value that
+is not in this table. Most values become fields of the Config `kai-config` ([configuration](configuration.md)), those
+of `scheduler` fields of the SchedulingShard `default`.
 """
 CONFIGURATION = """# Configuration
 
 Generated from the code by `make docs`. The operator reads one Config, named `kai-config`, and every SchedulingShard;
-the chart makes both from its [values](values.md). A change of either is rolled out at once:
+the chart creates both from its [values](values.md). A change of either is rolled out at once:
 
     kubectl patch config.kai.scheduler kai-config --type merge -p '{"spec":{"global":{"jsonLog":true}}}'
     kubectl patch schedulingshard default --type merge -p '{"spec":{"args":{"v":"5"}}}'

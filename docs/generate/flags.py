@@ -15,15 +15,15 @@ from pykai.cli.main import COMMANDS, main
 HEAD = """# Commands, flags, environment variables
 
 Generated from the code by `make docs`. `kai COMMAND --help` shows the same. Flags are written `--flag value` or
-`--flag=value`; a switch alone means true, and `--switch=false` turns it off. Flags marked "No effect" are taken because
-scripts for KAI contain them; using one is answered with a line in the log.
+`--flag=value`; a switch alone means true, and `--switch=false` turns it off. Flags marked "No effect" are accepted for
+KAI's scripts, with a line in the log.
 
-The operator writes the flags of the components; further flags of the scheduler stand in `spec.args` of a
-SchedulingShard, or in the chart value `scheduler.args`.
+The operator sets the flags of the components. Add flags of the scheduler in `spec.args` of a SchedulingShard, or in the
+chart value `scheduler.args`.
 """
 
 ENVIRONMENT = {
-    "KUBECONFIG": "Path of a kubeconfig, where no flag `--kubeconfig` names one.",
+    "KUBECONFIG": "Path of a kubeconfig, unless `--kubeconfig` is given.",
     "PATH": "Where `kai local kubectl` looks for plugins, after the directory of `kai` itself.",
     "KUBERNETES_SERVICE_HOST": "Set by Kubernetes in every pod: the API server, with the pod's service account.",
     "KUBERNETES_SERVICE_PORT": "The port of it; 443 if absent.",

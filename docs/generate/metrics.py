@@ -13,14 +13,14 @@ from pykai.observe.metrics import Metric
 HEAD = """# Metrics
 
 Generated from the code by `make docs`. Every component serves `/metrics` in the text format of Prometheus, on :8080
-unless a flag says otherwise. Ready-made: [dashboard](../../deploy/grafana/kai-scheduler.json),
-[alerts](../../deploy/prometheus/alerts.yaml); ServiceMonitors come with the chart (`serviceMonitors.enabled`).
+unless a flag says otherwise. See also the [Grafana dashboard](../../deploy/grafana/kai-scheduler.json),
+[alerts](../../deploy/prometheus/alerts.yaml) and the ServiceMonitors of the chart (`serviceMonitors.enabled`).
 """
 SECTIONS: tuple[tuple[str, str, Iterable[Metric]], ...] = (
     (
         "Scheduler",
-        "All begin with the flag `--metrics-namespace` and an underscore: `kai_...`. Replicas that are not the leader "
-        "show no\nqueues and count nothing.",
+        "The value of the flag `--metrics-namespace` and an underscore precede each name: `kai_...`. Replicas that are "
+        "not the\nleader show no queues and count nothing.",
         (*metrics.SCHEDULER, QUERY_LATENCY),
     ),
     (

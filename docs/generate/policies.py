@@ -14,55 +14,76 @@ from pykai.engine import decide
 from pykai.plugins import registry
 
 WHAT_ACTIONS_DO = {
-    "allocate": "Gives waiting gangs what is free, queue by queue.",
-    "consolidation": "Moves running pods together so that a waiting gang fits. Off where `placementStrategy` spreads.",
-    "reclaim": "Takes back a queue's share from queues above theirs.",
-    "preempt": "Within a queue, higher priority takes the place of lower.",
-    "stalegangeviction": "Evicts what is left of gangs that have run below their minimum for too long.",
+    "allocate": "Places pending gangs on free resources, in the order of service.",
+    "consolidation": "Moves running pods so that a pending gang fits. Off if `placementStrategy` spreads.",
+    "reclaim": "Evicts pods of queues above their share for queues below theirs.",
+    "preempt": "Evicts lower-priority pods for higher-priority gangs of the same queue.",
+    "stalegangeviction": "Evicts gangs that have run below their minimum for too long.",
 }
 WITHOUT_CODE = {
     "snapshot": "The page `/get-snapshot` of the scheduler.",
     "reflectjoborder": "The page `/get-job-order` of the scheduler.",
 }
 SUMMARIES = {
-    "predicates": "What must hold before a pod goes to a node: conditions, taints, affinity, ports, volumes, quotas.",
-    "proportion": "Fair shares of queues: who is next, who may take from whom.",
-    "dynamicresources": "Devices by resource claims (DRA).",
-    "disruptionbudgets": "Victims per PodDisruptionBudget are at most what it allows.",
-    "numa": "Only nodes whose NUMA zones can hold the pod as their kubelet's topology manager will insist.",
+    "predicates": "Node filters: conditions, taints, affinity, ports, volumes, quotas.",
+    "proportion": "Fair shares, limits and quotas; the order of queues; when reclaim is fair.",
+    "dynamicresources": "Allocates devices for resource claims (DRA).",
+    "disruptionbudgets": "Limits the evictions per PodDisruptionBudget.",
+    "kubeflow": "Masters and launchers of Kubeflow jobs first.",
+    "ray": "The head of a Ray cluster first.",
+    "subgrouporder": "Sub-groups below their threshold first, then the lowest ratio of placed members to threshold.",
+    "taskorder": "Pods with a larger label `kai.scheduler/task-priority` first; pods without the label last.",
+    "nodeavailability": "Nodes on which the pod can start at once first.",
+    "gpusharingorder": "For GPU shares: nodes with a shared GPU that can take the share first.",
+    "gpupack": "For GPU shares: the fullest device first.",
+    "gpuspread": "For GPU shares: the emptiest device first.",
+    "nominatednode": "The node in `status.nominatedNodeName` before all others.",
+    "nodeplacement": "Binpack: the node with the least free GPUs (or CPU) first. Spread: the one with the most.",
+    "podaffinity": "Scores nodes by preferred pod affinity and anti-affinity.",
+    "preferences": "Scores nodes by preferred node affinity, `PreferNoSchedule` taints and `ScheduleAnyway` spread.",
+    "imagelocality": "Scores nodes that have the pod's images.",
+    "minruntime": "Protects the minimum of workloads that have not run for their minimum run time.",
+    "topology": "Places gangs within required domains, and prefers the tightest of the preferred ones.",
+    "sg-nodelocalgreedy": "Generator: searches victims node by node.",
+    "sg-multinodegang": "Generator: searches victims on the fewest nodes that cover the request, then on more.",
+    "numa": "Filters nodes whose NUMA zones cannot hold the pod under their kubelet's topology manager policy.",
 }
-"""Where the docstring of the class talks to programmers."""
+"""For users; without an entry, the first sentence of the docstring of the class."""
 BINDER = {
-    "volumebinding": "Binds volume claims that wait for a node.",
-    "dynamicresources": "Writes what was chosen into resource claims.",
-    "gpusharing": "Reserves shared GPUs and tells containers which they are.",
-    "nvfractions": "Tells the software on the nodes which part of which GPU a container gets, by annotations.",
-    "hamicore": "Tells containers how much memory of a shared GPU they may use, for HAMi-core.",
+    "volumebinding": "Binds or provisions the volumes of the pod.",
+    "dynamicresources": "Writes allocations into resource claims.",
+    "gpusharing": "Passes the devices of a GPU share to its container, by ConfigMaps.",
+    "nvfractions": "Passes the devices and memory of a GPU share to software on the node, by annotations.",
+    "hamicore": "Sets the memory limit of a GPU share for HAMi-core.",
 }
 ARGUMENTS = {
     "proportion": {
         "kValue": "how strongly past use lowers a queue's share (1)",
-        "reclaimerSaturationMultiplier": "how much richer than its victims a reclaimer may become (1)",
-        "relcaimerSaturationMultiplier": "the same, as KAI spells it; goes before the other",
+        "reclaimerSaturationMultiplier": (
+            "factor on the reclaimer's use per fair share when it is compared with the victim's (1)"
+        ),
+        "relcaimerSaturationMultiplier": "KAI's spelling; goes before the other",
         "queuePriorityInQuotaReclaim": (
             "`true`: a queue within its quota reclaims from any queue of lower priority (false)"
         ),
     },
-    "backgroundpods": {"labelSelector": "which pods are background pods (`kai.scheduler/background=true`)"},
+    "backgroundpods": {"labelSelector": "selects the background pods (`kai.scheduler/background=true`)"},
     "gpujoborder": {"mode": "`prefer-larger` or `prefer-smaller` (prefer-larger)"},
     "nodeplacement": {"gpu": "`binpack` or `spread` (binpack)", "cpu": "the same for pods without GPUs (binpack)"},
     "minruntime": {
-        "defaultPreemptMinRuntime": "how long workloads run at least before preemption (0s)",
-        "defaultReclaimMinRuntime": "before reclaim (0s)",
-        "reclaimResolveMethod": "whose queue's minimum counts: `lca` or `queue` (lca)",
+        "defaultPreemptMinRuntime": "minimum run time before preemption (0s)",
+        "defaultReclaimMinRuntime": "minimum run time before reclaim (0s)",
+        "reclaimResolveMethod": (
+            "the queue whose minimum counts: `lca`, below the lowest common ancestor, or `queue`, the victim's (lca)"
+        ),
     },
     "disruptionbudgets": {
         "mode": "`ignore`, `prefer` victims that break no budget, or `respect` budgets always (ignore); "
         "`spec.disruptionBudgets` of a SchedulingShard sets it"
     },
     "numa": {
-        "ignoreList": "resources that do not count, by comma",
-        "reconstructAvailable": "work out what is free from where pods lie, not from reports (true)",
+        "ignoreList": "comma-separated names of resources to ignore",
+        "reconstructAvailable": "derive free zones from placed pods instead of node reports (true)",
     },
 }
 
@@ -71,7 +92,7 @@ def sections() -> str:
     """Actions and plugins."""
     return "\n".join([
         "## Actions\n",
-        "`spec.actions.NAME.enabled` and `.priority` of a SchedulingShard switch them and change their order.\n",
+        "`spec.actions.NAME.enabled` and `.priority` of a SchedulingShard enable them and set their order.\n",
         markdown.table(("action", "default", "meaning"), _actions()),
         "## Plugins of the scheduler\n",
         "`spec.plugins.NAME.enabled`, `.priority` and `.arguments` of a SchedulingShard. Higher priority goes first. "

@@ -7,13 +7,14 @@ from pykai.controllers.podgrouper.rules.workload_kinds import ANY_VERSION, TABLE
 
 HEAD = """# Workloads
 
-Generated from the code by `make docs`. The pod grouper puts the pods of a workload in PodGroups, by the kind of their
-topmost owner. A gang starts whole or not at all; the pods of "one group" start one by one. *Priority* is the priority
-class where none is named (label `priorityClassName`, or the pods' own); other defaults can be given in a ConfigMap
+Generated from the code by `make docs`. The kind of a pod's topmost owner determines its PodGroup. A gang starts
+as a whole or not at all; the pods of "one group" start one by one. *Priority* is the priority class if neither the
+label `priorityClassName` nor the pods name one; a ConfigMap can set other defaults
 (`--default-priorities-configmap-name` of the [pod grouper](flags.md#kai-podgrouper)).
 """
-TAIL = """Any other kind is grouped as a `Karta` object in the cluster describes it, else as one group. Pods with
-annotation `pod-group-name` or `kai.scheduler/skip-podgrouper` are left alone ([labels and annotations](objects.md)).
+TAIL = """Any other kind is grouped as a `Karta` object in the cluster describes it, else as one group. The pod grouper
+ignores pods and workloads with the annotation `kai.scheduler/skip-podgrouper`, and pods without an owner that name a
+group in `pod-group-name` ([labels and annotations](objects.md)).
 """
 
 
