@@ -138,7 +138,7 @@ class Shell:
         self.watches = ToldWatches()
         self.urgent = 0
         Informers(self.watches, self.cache, self.assumptions, self._heed)  # type: ignore[arg-type]
-        access = WriteAccess(None, None, WriteQueue(Nobody(), time.monotonic), lambda: NOW)  # type: ignore[arg-type]
+        access = WriteAccess(None, None, WriteQueue(Nobody()))  # type: ignore[arg-type]
         self.status = StatusUpdater(access, self.cache, self.assumptions)
         self.metrics = Metrics(SCHEDULER)
         config = SchedulerConfig()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pykai.controllers.operator.installation import KUEUE
+from pykai.cli.install import KUEUE_TOPOLOGY
 from pykai.controllers.operator.observation import CLUSTER_POLICY, FRACTIONING, MANAGED, WEBHOOKS
 from pykai.controllers.podgrouper.reader import plural_of
 from pykai.controllers.podgrouper.rules.workload_kinds import TABLE as WORKLOADS
@@ -225,13 +225,13 @@ ROLES: tuple[Role, ...] = (
         "crd-upgrader",
         cluster=(
             ("apiextensions.k8s.io", "customresourcedefinitions", "create"),
-            (KUEUE.group, KUEUE.plural, "list"),
+            (KUEUE_TOPOLOGY.group, KUEUE_TOPOLOGY.plural, "list"),
             (KAI, "topologies", "create"),
         ),
         named=(
             (
                 ("apiextensions.k8s.io", "customresourcedefinitions", "get patch"),
-                tuple(sorted([*(definition.name for definition in DEFINITIONS), KUEUE.qualified])),
+                tuple(sorted([*(definition.name for definition in DEFINITIONS), KUEUE_TOPOLOGY.qualified])),
             ),
         ),
     ),

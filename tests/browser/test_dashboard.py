@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 import pytest
 
 from pykai.cli.local_cluster import LocalProduct
-from pykai.cli.overview import following
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.controllers.queue_status import QueueMetrics
 from pykai.dashboard.access import Gate, LoopbackGate, Reviews, Sessions, SignInGate
 from pykai.dashboard.board import Title
 from pykai.dashboard.live_board import LiveBoard
 from pykai.dashboard.web_server import Dashboard, serving
+from pykai.explain.live_cluster import DEFAULT_SHARD, setting_of
 from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object
@@ -90,7 +90,7 @@ async def figures(api: HttpApi) -> dict[tuple[str, str], float]:
 @asynccontextmanager
 async def served(api: HttpApi, gate: Gate) -> AsyncIterator[str]:
     """The address of a dashboard that follows the cluster."""
-    board = LiveBoard(Title("live", "test"), api, await following(api))
+    board = LiveBoard(Title("live", "test"), api, await setting_of(api, DEFAULT_SHARD))
     run = asyncio.create_task(board.run())
     try:
         async with asyncio.timeout(60):

@@ -329,7 +329,7 @@ def answered(state: Decided) -> Any:
     """All that explain and the overviews say about a state."""
     gangs = sorted((group.metadata.namespace, group.metadata.name) for group in state.snapshot.gangs.objects)
     explained = [msgspec.structs.replace(explain(state, gang), notes=()) for gang in gangs]
-    seen = Overview(state.snapshot, state.plan, state.policy, state.now)
+    seen = Overview(state)
     return explained, seen.queues, seen.waiting, seen.evictions
 
 

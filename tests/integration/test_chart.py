@@ -15,11 +15,12 @@ import pytest
 import yaml
 
 from pykai.cli.component import Compose, Composition, Process, run_composition
+from pykai.cli.install import KUEUE_TOPOLOGY, copy_topologies
 from pykai.cli.main import COMMANDS, CommandTable, main
 from pykai.cli.operator import WEBHOOKS
 from pykai.controllers.operator import controller
 from pykai.controllers.operator.controller import OperatorSettings
-from pykai.controllers.operator.installation import KUEUE, OperatorEnvironment, topologies
+from pykai.controllers.operator.installation import OperatorEnvironment
 from pykai.controllers.operator.observation import MONITOR
 from pykai.kube.api import Api, Object, Patch, Ref, Selection
 from pykai.kube.api_resources import (
@@ -271,13 +272,13 @@ async def test_the_hook_has_the_rights_it_needs(
     await kubectl("apply", "-f", "-", stdin=text)
     token = (await kubectl("create", "token", "crd-upgrader", "-n", HERE)).strip()
     access = replace(from_kubeconfig(local_cluster.files.kubeconfig), token=BearerToken(token))
-    await real_api.patch(CRD.ref(KUEUE.qualified), Patch.apply(permissive_crd(KUEUE), "tests"))
+    await real_api.patch(CRD.ref(KUEUE_TOPOLOGY.qualified), Patch.apply(permissive_crd(KUEUE_TOPOLOGY), "tests"))
     try:
         async with HttpApi(access) as api:
             await define(api, manifests())
-            assert await topologies(api) == []
+            assert await copy_topologies(api) == []
     finally:
-        await real_api.delete(CRD.ref(KUEUE.qualified))
+        await real_api.delete(CRD.ref(KUEUE_TOPOLOGY.qualified))
         await kubectl("delete", "-f", "-", stdin=text)
 
 

@@ -390,16 +390,14 @@ async def test_apply_owns_what_it_names(api: Api, space: str) -> None:
     assert after["data"] == {"x": "2", "z": "1"}
 
 
-async def test_apply_does_not_take_from_others_unless_forced(api: Api, space: str) -> None:
+async def test_apply_takes_what_it_changes_and_shares_what_it_does_not(api: Api, space: str) -> None:
     ref = CONFIG_MAP.ref("a", space)
     await api.patch(ref, Patch.apply({"data": {"x": "1"}}, "left"))
-    with pytest.raises(Conflict):
-        await api.patch(ref, Patch.apply({"data": {"x": "2"}}, "right", force=False))
-    shared = await api.patch(ref, Patch.apply({"data": {"x": "1", "y": "1"}}, "right", force=False))
+    shared = await api.patch(ref, Patch.apply({"data": {"x": "1", "y": "1"}}, "right"))
     assert shared["data"] == {"x": "1", "y": "1"}
     kept = await api.patch(ref, Patch.apply({"data": {}}, "left"))
     assert kept["data"] == {"x": "1", "y": "1"}
-    await api.patch(ref, Patch.apply({"data": {"x": "3"}}, "left", force=True))
+    await api.patch(ref, Patch.apply({"data": {"x": "3"}}, "left"))
     after = await api.patch(ref, Patch.apply({"data": {}}, "right"))
     assert after["data"] == {"x": "3"}
 
@@ -408,9 +406,7 @@ async def test_a_plain_write_takes_ownership_from_apply(api: Api, space: str) ->
     ref = CONFIG_MAP.ref("a", space)
     await api.patch(ref, Patch.apply({"data": {"x": "1", "y": "1"}}, "left"))
     await api.patch(ref, Patch.merge({"data": {"x": "2"}}))
-    with pytest.raises(Conflict):
-        await api.patch(ref, Patch.apply({"data": {"x": "3", "y": "1"}}, "left", force=False))
-    after = await api.patch(ref, Patch.apply({"data": {"y": "1"}}, "left", force=False))
+    after = await api.patch(ref, Patch.apply({"data": {"y": "1"}}, "left"))
     assert after["data"] == {"x": "2", "y": "1"}
 
 

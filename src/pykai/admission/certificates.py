@@ -55,13 +55,13 @@ def service_names(service: str, namespace: str) -> tuple[str, ...]:
     return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local")
 
 
-def issue(names: Sequence[str], now: datetime, lifetime: timedelta = LIFETIME) -> ServingCredentials:
-    """Issue credentials for the DNS names and IP addresses (at least one), valid from `now` (aware) for `lifetime`."""
+def issue(names: Sequence[str], now: datetime) -> ServingCredentials:
+    """Issue credentials for the DNS names and IP addresses (at least one), valid from `now` (aware) for LIFETIME."""
     if not names:
         raise CertificateError("a serving certificate needs at least one DNS name or IP address")
     authority_key, key = _new_key(), _new_key()
     authority_name = _name(f"{_AUTHORITY}-{x509.random_serial_number():040x}")
-    period = (now - _CLOCK_SKEW, now + lifetime)
+    period = (now - _CLOCK_SKEW, now + LIFETIME)
     authority = (
         _builder(authority_name, authority_name, authority_key, period)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

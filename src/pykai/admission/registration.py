@@ -233,7 +233,7 @@ def _odd_names() -> str:
     label = f"object.metadata.labels[{_cel_string(names.PRIORITY_CLASS_LABEL)}]"
     odd.append(
         f"has(object.metadata.labels) && {_cel_string(names.PRIORITY_CLASS_LABEL)} in object.metadata.labels "
-        f"&& !({label} in {_cel_list(names.PRIORITY_CLASSES)})"
+        f"&& !({label} in {_cel_list(tuple(names.PRIORITY_CLASSES))})"
     )
     either = " || ".join(f"({expression})" for expression in odd)
     return f"request.operation == 'CREATE' && !has(object.metadata.ownerReferences) && ({either})"

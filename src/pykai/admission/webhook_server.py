@@ -7,8 +7,8 @@ a server that issues its own also renews it. A body that is no AdmissionReview g
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from pykai.admission.review import (
     response_of,
 )
 from pykai.admission.verdict import AdmissionVerdict
+from pykai.observe.http import listening
 
 SERVING_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
 _LARGEST_BODY = 16 * 1024 * 1024
@@ -52,7 +53,7 @@ class Listen:
 
 
 class WebhookServer:
-    """Serves the paths until it is stopped; use as `async with WebhookServer(admission, listen) as server`."""
+    """Serves the paths; use as `async with WebhookServer(admission, listen) as server`."""
 
     def __init__(self, admission: AdmissionRules, listen: Listen) -> None:
         unknown = sorted(set(listen.paths) - HANDLERS.keys())
@@ -60,22 +61,11 @@ class WebhookServer:
             raise ValueError(f"no webhook is served at {', '.join(unknown)}; known are {', '.join(HANDLERS)}")
         self._admission = admission
         self._listen = listen
-        self._runner: web.AppRunner | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self._running = AsyncExitStack()
+        self.port = 0
+        """The port the server listens on; 0 before it does."""
 
-    @property
-    def started(self) -> bool:
-        """Whether requests are being served: what the health and readiness probes report."""
-        return self._runner is not None
-
-    @property
-    def port(self) -> int:
-        """The port the server listens on; only after `start`."""
-        if self._runner is None:
-            raise RuntimeError("the webhook server has not been started")
-        return int(self._runner.addresses[0][1])
-
-    async def start(self) -> None:
+    async def __aenter__(self) -> WebhookServer:
         """Start to listen; raise CertificateError without a usable certificate, OSError if the port is taken."""
         if self._listen.renew is not None:
             await self._listen.renew()
@@ -83,33 +73,16 @@ class WebhookServer:
         app = web.Application(client_max_size=_LARGEST_BODY)
         app.add_routes([web.post(path, self._answer) for path in self._listen.paths])
         app.add_routes([web.get(path, _healthy) for path in ("/healthz", "/readyz")])
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, self._listen.host, self._listen.port, ssl_context=certificate.context).start()
-        except OSError:
-            await runner.cleanup()
-            raise
-        self._runner = runner
-        self._watch = asyncio.create_task(self._follow(certificate))
+        serving = listening(app, self._listen.port, self._listen.host, certificate.context)
+        self.port = await self._running.enter_async_context(serving)
+        following = asyncio.create_task(self._follow(certificate))
+        self._running.callback(following.cancel)
         log.info("webhook server started", port=self.port, paths=sorted(self._listen.paths))
-
-    async def stop(self) -> None:
-        """Finish in-flight requests and stop listening."""
-        if self._watch is not None:
-            self._watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
-        if self._runner is not None:
-            runner, self._runner = self._runner, None
-            await runner.cleanup()
-
-    async def __aenter__(self) -> WebhookServer:
-        await self.start()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self.stop()
+        """Finish in-flight requests and stop listening."""
+        await self._running.aclose()
 
     async def _follow(self, certificate: ReloadingContext) -> None:
         while True:

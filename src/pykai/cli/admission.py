@@ -37,6 +37,7 @@ from pykai.admission.webhook_server import SERVING_CERTIFICATES, Listen, Webhook
 from pykai.cache.podgroups import SEMI_PREEMPTIBLE, effective_preemptibility
 from pykai.cli.component import Composition, Part, own_host, own_namespace, process_of, run_component
 from pykai.cli.flags import BY_CONFIG_MAP, CLIENT, LOGS, SERVERS, SHARING_MODE, Flag, port, takes, warn_ineffective
+from pykai.controllers.operator.object_writer import agrees
 from pykai.controllers.unstructured import UnstructuredView
 from pykai.kube.api import Api, Object, Resource
 from pykai.kube.api_resources import MUTATING_WEBHOOK, POD_GROUP, PRIORITY_CLASS, QUEUE, VALIDATING_WEBHOOK
@@ -109,7 +110,7 @@ class Webhooks:
 
     async def _register_bundle(self, bundle: bytes) -> None:
         """Register the webhooks with a new CA bundle; before the server listens, `run` does that later."""
-        if self._server.started:
+        if self._server.port:
             await self._register(bundle)
 
     async def _register(self, bundle: bytes) -> None:
@@ -133,7 +134,7 @@ async def put_configuration(api: Api, resource: Resource, wanted: rules.Configur
         try:
             live = await api.get(ref, Object)
             merged = rules.merged(wanted, live)
-            if not covers(live, merged):
+            if not agrees(live, merged):
                 version = {"resourceVersion": live["metadata"]["resourceVersion"]}
                 await api.update(ref, {**merged, "metadata": {**merged["metadata"], **version}})
             return
@@ -146,16 +147,6 @@ async def put_configuration(api: Api, resource: Resource, wanted: rules.Configur
         except Conflict:
             continue
     raise Conflict(f"{resource.kind} {ref.name} is being written by others: {_MAX_ATTEMPTS} attempts failed")
-
-
-def covers(live: Any, wanted: Any) -> bool:
-    """Whether `live` contains everything in `wanted`; additional fields are ignored."""
-    if isinstance(wanted, dict):
-        return isinstance(live, dict) and all(key in live and covers(live[key], wanted[key]) for key in wanted)
-    if isinstance(wanted, list):
-        same = isinstance(live, list) and len(live) == len(wanted)
-        return same and all(covers(one, other) for one, other in zip(live, wanted, strict=True))
-    return bool(live == wanted)
 
 
 def watched_queues(watches: InformerFactory) -> Callable[[], Mapping[str, Any]]:

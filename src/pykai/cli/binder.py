@@ -1,4 +1,4 @@
-"""`kai binder`: binds pods as BindRequests say and reserves shared GPUs."""
+"""`kai binder`: carries out BindRequests and reserves shared GPUs."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def compose(settings: BinderSettings, api: Api, watches: InformerFactory, work: 
 @click.command("binder")
 @takes(FLAGS, RESERVATION, WORKERS, ELECTION, SERVERS, CLIENT, LOGS)
 def binder(**flags: Any) -> None:
-    """Bind pods as BindRequests say and reserve shared GPUs."""
+    """Carry out BindRequests and reserve shared GPUs."""
     process = process_of("binder", flags, names.BINDER_LEASE)
     warn_ineffective((*FLAGS, *LOGS), flags)
     run_component(process, partial(compose, settings_of(flags)))

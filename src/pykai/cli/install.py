@@ -16,9 +16,8 @@ import structlog
 
 from pykai.cli.component import reported_errors, set_up_logs
 from pykai.cli.flags import CLIENT, LOGS, Flag, at_least, takes, warn_ineffective
-from pykai.controllers.operator.installation import topologies
 from pykai.kube.api import Api, Object, Resource
-from pykai.kube.api_resources import NAMESPACE, PRIORITY_CLASS, QUEUE, SERVICE_ACCOUNT
+from pykai.kube.api_resources import CRD, NAMESPACE, PRIORITY_CLASS, QUEUE, SERVICE_ACCOUNT, TOPOLOGY
 from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import AlreadyExists, NotFound
@@ -27,9 +26,10 @@ from pykai.kube.transport import Settings
 from pykai.objects import names
 from pykai.objects.crds import manifests
 
-PRIORITY_CLASSES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
-PARENT_QUEUE: Final = "default-parent-queue"
 _SHARE: Final = {"quota": 0, "limit": -1, "overQuotaWeight": 1}
+
+MIGRATED_FROM: Final = "kai.scheduler/migrated-from"
+KUEUE_TOPOLOGY: Final = Resource("kueue.x-k8s.io", "v1beta1", "topologies", "Topology", False)
 
 log = structlog.get_logger("install")
 
@@ -41,9 +41,9 @@ def objects() -> list[tuple[Resource, Object]]:
     return [
         *((NAMESPACE, _object(space)) for space in namespaces),
         *((SERVICE_ACCOUNT, {"metadata": {"name": name, "namespace": space}}) for space, name in accounts),
-        *((PRIORITY_CLASS, {**_object(name), "value": value}) for name, value in PRIORITY_CLASSES.items()),
-        (QUEUE, _queue(PARENT_QUEUE)),
-        (QUEUE, _queue(names.DEFAULT_QUEUE, parentQueue=PARENT_QUEUE)),
+        *((PRIORITY_CLASS, {**_object(name), "value": value}) for name, value in names.PRIORITY_CLASSES.items()),
+        (QUEUE, _queue(names.PARENT_QUEUE)),
+        (QUEUE, _queue(names.DEFAULT_QUEUE, parentQueue=names.PARENT_QUEUE)),
     ]
 
 
@@ -74,6 +74,32 @@ async def _create_missing(api: Api, resource: Resource, body: Object) -> None:
             await api.create(resource, body)
 
 
+async def copy_topologies(api: Api) -> list[str]:
+    """Copy Kueue's Topologies that have no Topology of the same name here; return the names of the copies.
+
+    An existing Topology is never changed: after the first copy its administrator owns it.
+    """
+    try:
+        definition = await api.get(CRD.ref(KUEUE_TOPOLOGY.qualified), Object)
+    except NotFound:  # Kueue is not installed
+        return []
+    versions = definition["spec"]["versions"]
+    version = next((each["name"] for each in versions if each.get("storage")), KUEUE_TOPOLOGY.version)
+    stored = Resource(KUEUE_TOPOLOGY.group, version, KUEUE_TOPOLOGY.plural, KUEUE_TOPOLOGY.kind, False)
+    copied = []
+    for found in (await api.list(stored, Object)).items:
+        name = found["metadata"]["name"]
+        levels = [{"nodeLabel": level["nodeLabel"]} for level in (found.get("spec") or {}).get("levels") or ()]
+        metadata = {"name": name, "annotations": {MIGRATED_FROM: KUEUE_TOPOLOGY.group}}
+        try:
+            await api.create(TOPOLOGY, {"metadata": metadata, "spec": {"levels": levels}})
+        except AlreadyExists:
+            continue
+        copied.append(name)
+        log.info("topology copied", name=name, levels=len(levels))
+    return copied
+
+
 FLAGS = (
     Flag("migrate-topologies", True, "Also copy Kueue topologies unless a topology of that name exists."),
     Flag("timeout-seconds", 60.0, "How long to wait until a CRD is established.", check=at_least(0)),
@@ -85,7 +111,7 @@ async def _upgrade(flags: dict[str, Any]) -> None:
     async with HttpApi(find_access(flags["kubeconfig"]), client) as api:
         await define(api, manifests(), flags["timeout_seconds"])
         if flags["migrate_topologies"]:
-            await topologies(api)
+            await copy_topologies(api)
 
 
 @click.command("upgrade")

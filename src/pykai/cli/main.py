@@ -53,7 +53,7 @@ COMMANDS: dict[str, Row] = {
     "local": Row("local", "A real Kubernetes control plane on this machine, with hollow GPU nodes."),
     "all": Row("all", "Every component in one process, for small clusters."),
     "scheduler": Row("scheduler", "Component: schedule the pods of one node pool."),
-    "binder": Row("binder", "Component: bind pods as BindRequests say and reserve shared GPUs."),
+    "binder": Row("binder", "Component: carry out BindRequests and reserve shared GPUs."),
     "podgrouper": Row("pod_grouper", "Component: create PodGroups for the pods of workloads."),
     "podgroup-controller": Row("pod_group_controller", "Component: update the status of PodGroups and validate them."),
     "queue-controller": Row("queue_controller", "Component: update the status of Queues and validate them."),

@@ -31,13 +31,14 @@ from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, warn_i
 from pykai.cli.main import COMMANDS, main
 from pykai.config.fields import FieldError
 from pykai.controllers.operator import controller
-from pykai.controllers.operator.components import Endpoint, PodScope, WebhookParts
+from pykai.controllers.operator.components import Endpoint, WebhookParts
 from pykai.controllers.operator.controller import OperatorSettings
 from pykai.controllers.operator.desired import Validators
 from pykai.controllers.operator.installation import OperatorEnvironment
 from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
 from pykai.objects import names
+from pykai.objects.config_kinds import Config
 from pykai.observe.metrics import WorkMetrics
 
 FLAGS = (
@@ -80,15 +81,15 @@ def serving_secret(service: str, namespace: str, present: Secret | None, now: da
     return {name: base64.b64encode(content).decode() for name, content in files.items()}
 
 
-def _pod_webhooks(at: Endpoint, scope: PodScope, configuration_names: tuple[str, str]) -> list[rules.Configuration]:
+def _pod_webhooks(at: Endpoint, config: Config, configuration_names: tuple[str, str]) -> list[rules.Configuration]:
     selection = rules.PodSelection(
-        scope.scheduler_name,
-        scope.system_namespace,
-        scope.queue_label_key,
-        scope.namespace_labels,
-        scope.pod_labels,
-        scope.guards_devices,
-        scope.checks_resizes,
+        config.shared.scheduler_name,
+        config.namespace,
+        config.shared.queue_label_key if config.admission.queue_label_selector else None,
+        config.shared.namespace_label_selector,
+        config.shared.pod_label_selector,
+        guards_devices=config.admission.block_nvidia_visible_devices,
+        checks_resizes=config.admission.in_place_pod_resize.validate_quota,
     )
     client, (mutating, validating) = _client(at), configuration_names
     return [rules.mutating_pods(client, selection, mutating), rules.validating_pods(client, selection, validating)]

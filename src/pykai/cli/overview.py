@@ -25,11 +25,10 @@ from pykai.cli.state import (
     source_of,
     state_options,
 )
-from pykai.config.scheduler_config import params_for, policy
 from pykai.dashboard.board import Board, DecidedMoment, Title
-from pykai.dashboard.live_board import Following, LiveBoard
+from pykai.dashboard.live_board import LiveBoard
 from pykai.explain import view_tables
-from pykai.explain.live_cluster import DEFAULT_SHARD, UnreadableError, setting_of
+from pykai.explain.live_cluster import UnreadableError, setting_of
 from pykai.kube.api import Api
 from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi
@@ -37,7 +36,6 @@ from pykai.kube.transport import Settings
 from pykai.objects.units import rfc3339
 from pykai.observe.tables import console, show
 from pykai.observe.wording import suggestion
-from pykai.plugins import registry
 
 FIRST_SECONDS = 60.0
 """Timeout for reading a live cluster."""
@@ -62,7 +60,11 @@ async def live_board(source: StateSource) -> AsyncIterator[tuple[LiveBoard, Api]
     """A board of a live cluster that follows the scheduler of the shard once it runs, and its API client."""
     access = find_access(source.kubeconfig, source.context)
     async with HttpApi(access, READING) as api:
-        yield LiveBoard(Title("live", access.server), api, await following(api, source.shard)), api
+        try:
+            setting = await setting_of(api, source.shard)
+        except UnreadableError as error:
+            raise click.ClickException(str(error)) from error
+        yield LiveBoard(Title("live", access.server), api, setting), api
 
 
 async def _read_cluster(source: StateSource) -> Board:
@@ -79,18 +81,6 @@ async def _read_cluster(source: StateSource) -> Board:
         if run.done() and not run.cancelled():
             run.result()
     raise click.ClickException("the cluster could not be read: " + ("; ".join(board.problems) or "no answer"))
-
-
-async def following(api: Api, shard: str = DEFAULT_SHARD) -> Following:
-    """The policy and parameters of the scheduler of a shard, from Config and SchedulingShard."""
-    try:
-        setting = await setting_of(api, shard)
-    except UnreadableError as error:
-        raise click.ClickException(str(error)) from error
-    scheduling_policy = policy(setting.config, registry.make, registry.BUILT_IN)
-    return Following(
-        scheduling_policy, params_for(scheduling_policy, setting.params), setting.notes, setting.gpu_sharing_mode
-    )
 
 
 def _moment(options: dict[str, Any]) -> DecidedMoment:

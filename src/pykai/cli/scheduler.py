@@ -39,7 +39,6 @@ from pykai.kube.informer import InformerFactory
 from pykai.kube.lease import scheduler_lease
 from pykai.kube.transport import Settings as ClientSettings
 from pykai.kube.workqueue import Pace, ReconcileLoop
-from pykai.model.params import SchedulerParams
 from pykai.objects import names, units
 from pykai.observe import logs
 from pykai.observe.http import listening
@@ -131,9 +130,13 @@ def settings_of(flags: dict[str, Any]) -> SchedulerSettings:
     period = _duration(flags, "schedule-period")
     if period <= 0:
         raise click.BadParameter("must be positive", param_hint="--schedule-period")
+    try:
+        params = configuration.params_of_flags({name.replace("_", "-"): value for name, value in flags.items()})
+    except FieldError as error:
+        raise click.BadParameter(error.message, param_hint=f"--{error.path}") from error
     return SchedulerSettings(
         options=SchedulerOptions(
-            params=params_of(flags),
+            params=params,
             debounce=replace(Debounce(), period=period),
             metrics_namespace=flags["metrics_namespace"],
         ),
@@ -141,33 +144,6 @@ def settings_of(flags: dict[str, Any]) -> SchedulerSettings:
         status_workers=flags["num_of_status_recording_workers"],
         plugin_port=flags["plugin_server_port"],
         takes_over=flags["leader_elect"],
-    )
-
-
-def params_of(flags: dict[str, Any]) -> SchedulerParams:
-    """The scheduling parameters in the flags."""
-    return SchedulerParams(
-        scheduler_name=flags["scheduler_name"],
-        node_pool_key=flags["nodepool_label_key"],
-        node_pool=flags["partition_label_value"],
-        partitioned=bool(flags["nodepool_label_key"]),
-        restrict_nodes=flags["restrict_node_scheduling"],
-        cpu_worker_key=flags["cpu_worker_node_label_key"],
-        gpu_worker_key=flags["gpu_worker_node_label_key"],
-        mig_worker_key=flags["mig_worker_node_label_key"],
-        reservation_app=flags["resource_reservation_app_label"],
-        queue_label_key=flags["queue_label_key"],
-        max_consolidation_victims=flags["max_consolidation_preemptees"],
-        schedule_csi_storage=flags["schedule_csi_storage"],
-        use_signatures=flags["use_scheduling_signatures"],
-        full_hierarchy_fairness=flags["full_hierarchy_fairness"],
-        allow_consolidating_reclaim=flags["allow_consolidating_reclaim"],
-        staleness_grace=_duration(flags, "default-staleness-grace-period"),
-        stuck_in_releasing=_duration(flags, "stuck-in-releasing-threshold"),
-        detailed_fit_errors=flags["detailed_fit_errors"],
-        update_eviction_condition=flags["update_pod_eviction_condition"],
-        workload_eviction_metrics=flags["enable_workload_eviction_metrics"],
-        nvfractions=flags["gpu_sharing_mode"] == names.NVFRACTIONS,
     )
 
 

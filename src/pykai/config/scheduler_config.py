@@ -20,7 +20,7 @@ from pykai.config.fields import FieldError, converted, path_prefix
 from pykai.engine.budgets import DEFAULT, GENERATOR_SECONDS, SEARCHING, SearchBudgets
 from pykai.engine.policy import ACTIONS, Policy
 from pykai.model.params import SchedulerParams
-from pykai.objects import units
+from pykai.objects import names, units
 
 Arguments = Mapping[str, str]
 Make = Callable[[str, Arguments], tuple[object, ...]]
@@ -118,6 +118,53 @@ def policy(config: SchedulerConfig, make: Make, built_in: Sequence[str]) -> Poli
 def params_for(policy: Policy, params: SchedulerParams) -> SchedulerParams:
     """The parameters, extended by what the plugins of the policy need in the snapshot."""
     return replace(params, image_locality="imagelocality" in policy.names)
+
+
+_FLAGS: Final = {
+    "scheduler-name": "scheduler_name",
+    "nodepool-label-key": "node_pool_key",
+    "partition-label-value": "node_pool",
+    "queue-label-key": "queue_label_key",
+    "restrict-node-scheduling": "restrict_nodes",
+    "cpu-worker-node-label-key": "cpu_worker_key",
+    "gpu-worker-node-label-key": "gpu_worker_key",
+    "mig-worker-node-label-key": "mig_worker_key",
+    "resource-reservation-app-label": "reservation_app",
+    "max-consolidation-preemptees": "max_consolidation_victims",
+    "allow-consolidating-reclaim": "allow_consolidating_reclaim",
+    "full-hierarchy-fairness": "full_hierarchy_fairness",
+    "use-scheduling-signatures": "use_signatures",
+    "default-staleness-grace-period": "staleness_grace",
+    "stuck-in-releasing-threshold": "stuck_in_releasing",
+    "schedule-csi-storage": "schedule_csi_storage",
+    "detailed-fit-errors": "detailed_fit_errors",
+    "update-pod-eviction-condition": "update_eviction_condition",
+    "enable-workload-eviction-metrics": "workload_eviction_metrics",
+}
+"""Flags of the scheduler -> the parameters that they set."""
+
+
+def params_of_flags(flags: Mapping[str, Scalar]) -> SchedulerParams:
+    """Return the parameters that the scheduler's flags set, given as texts or parsed; other flags are ignored.
+
+    FieldError names the invalid flag.
+    """
+    defaults, given = SchedulerParams(), dict[str, Any]()
+    for flag, name in _FLAGS.items():
+        if flag in flags:
+            given[name] = _parsed(flag, flags[flag], getattr(defaults, name))
+    params = replace(defaults, **given, nvfractions=flags.get("gpu-sharing-mode") == names.NVFRACTIONS)
+    return replace(params, partitioned=bool(params.node_pool_key))
+
+
+def _parsed(flag: str, value: Scalar, default: Scalar) -> Scalar:
+    """Return the value of a flag in the type of its default; floats are durations in seconds."""
+    if isinstance(default, bool):
+        return str(value).lower() in ("true", "1", "t")
+    try:
+        return units.parse_duration(str(value)) if isinstance(default, float) else type(default)(value)
+    except ValueError as error:
+        raise FieldError(flag, str(error)) from error
 
 
 def plugin_names(config: SchedulerConfig, built_in: Sequence[str]) -> tuple[str, ...]:

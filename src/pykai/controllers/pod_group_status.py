@@ -21,7 +21,7 @@ import structlog
 
 from pykai.cache.podgroups import DEFAULT_PRIORITY, SEMI_PREEMPTIBLE, effective_preemptibility
 from pykai.controllers.ttl_cache import MutationCache
-from pykai.controllers.unstructured import UnstructuredView, merge_patch, to_unstructured, unstructured_pod
+from pykai.controllers.unstructured import UnstructuredView, merge_patch_between, to_unstructured, unstructured_pod
 from pykai.kube.api import EVERYTHING, Api, EventType, Object, Patch, Selection
 from pykai.kube.api_resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
 from pykai.kube.errors import NotFound
@@ -337,7 +337,7 @@ def _status_of(group: kinds.PodGroup) -> tuple[object, object]:
 def _changes(status: Object, wanted: Object) -> Object:
     """Return the merge patch that turns the fields of a status that this controller owns into those wanted."""
     own: Object = {name: status[name] for name in ("phase", "running", "minimum") if name in status}
-    return merge_patch({**own, "resourcesStatus": status.get("resourcesStatus") or {}}, wanted)
+    return merge_patch_between({**own, "resourcesStatus": status.get("resourcesStatus") or {}}, wanted)
 
 
 class PodGroupController:

@@ -21,7 +21,7 @@ from decimal import Decimal
 import structlog
 
 from pykai.controllers.ttl_cache import MutationCache
-from pykai.controllers.unstructured import merge_patch, to_unstructured
+from pykai.controllers.unstructured import merge_patch_between, to_unstructured
 from pykai.kube.api import Api, EventType, Object, Patch
 from pykai.kube.api_resources import POD_GROUP, QUEUE
 from pykai.kube.errors import NotFound
@@ -117,11 +117,14 @@ def times(quantity: str | int | float, count: int) -> str:
     return f"{Decimal(number[0]) * count:f}{text[number.end() :]}"
 
 
+WORKERS = 4
+"""The maximum number of queues that are reconciled at once."""
+
+
 @dataclass(frozen=True)
 class QueueStatusSettings:
-    """The number of queues reconciled at once, and for how many seconds events are batched before a write."""
+    """For how many seconds events are batched before a write, and the meters of the loop."""
 
-    workers: int = 4
     gather_seconds: float = 2.0
     meters: Meters = unmetered
 
@@ -159,7 +162,7 @@ class QueueController:
         self._tally = GroupTally()
         self._mutations = MutationCache()
         meter = settings.meters("queue")
-        self._loop: ReconcileLoop[str] = ReconcileLoop("queue-controller", Pace(settings.workers), meter)
+        self._loop: ReconcileLoop[str] = ReconcileLoop("queue-controller", Pace(WORKERS), meter)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Reconcile statuses until cancelled."""
@@ -198,7 +201,7 @@ class QueueController:
         # Of the queue's status, only the fields that this controller owns, our last write included.
         written = self._mutations.get(("", name), queue.metadata)
         status = to_unstructured(queue)["status"] if written is None else written.get("status") or {}
-        patch = merge_patch({key: value for key, value in status.items() if key not in _OF_OTHERS}, wanted)
+        patch = merge_patch_between({key: value for key, value in status.items() if key not in _OF_OTHERS}, wanted)
         if not patch:
             return
         try:

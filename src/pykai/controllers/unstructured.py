@@ -30,13 +30,13 @@ def unstructured_pod(pod: kinds.Pod) -> Object:
     return {**found, "status": {"phase": pod.status.phase, **found["status"]}}
 
 
-def merge_patch(old: Fields, new: Fields) -> Object:
+def merge_patch_between(old: Fields, new: Fields) -> Object:
     """The merge patch (RFC 7386) that turns `old` into `new`: empty where they agree, None where a field must go."""
     patch: Object = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)
         if isinstance(value, Mapping) and isinstance(before, Mapping):
-            if inner := merge_patch(before, value):
+            if inner := merge_patch_between(before, value):
                 patch[key] = inner
         elif key not in old or before != value:
             patch[key] = value

@@ -15,10 +15,9 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from pykai.kube.api import Api, Object, Resource
+from pykai.kube.api import Api, Resource
 from pykai.kube.api_resources import NODE, POD, QUEUE
-from pykai.kube.errors import ApiError
-from pykai.scheduler.debug_server import ACCESS_REVIEW, TOKEN_REVIEW
+from pykai.kube.operations import User, review_access, review_token
 
 KEPT_SECONDS = 60.0
 AT_ONCE = 16
@@ -55,25 +54,6 @@ class Viewer:
         return self.namespaces is not None and not self.namespaces and not self.queues and not self.nodes
 
 
-@dataclass(frozen=True)
-class User:
-    """The user a token belongs to."""
-
-    name: str
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-    def spec(self) -> Object:
-        """Return the user as fields of a SubjectAccessReview."""
-        extra = {key: list(values) for key, values in self.extra}
-        return {"user": self.name, "uid": self.uid, "groups": list(self.groups), "extra": extra}
-
-
-class ReviewError(Exception):
-    """The API server did not answer a review."""
-
-
 @dataclass
 class Reviews:
     """Reviews by the API server; each result is cached for a minute."""
@@ -89,12 +69,7 @@ class Reviews:
         now, known = self.clock(), self._users.get(token)
         if known is not None and now - known[0] < KEPT_SECONDS:
             return known[1]
-        status = await self._review(TOKEN_REVIEW, {"spec": {"token": token}})
-        found = None
-        if status.get("authenticated"):
-            user = status.get("user") or {}
-            extra = tuple(sorted((key, tuple(values)) for key, values in (user.get("extra") or {}).items()))
-            found = User(user.get("username", ""), user.get("uid", ""), tuple(user.get("groups") or ()), extra)
+        found = await review_token(self.api, token)
         _put(self._users, token, (now, found))
         return found
 
@@ -118,18 +93,9 @@ class Reviews:
         where = {"namespace": namespace} if namespace else {}
         attributes = {"verb": "list", "group": resource.group, "resource": resource.plural, **where}
         async with self._turns:
-            status = await self._review(ACCESS_REVIEW, {"spec": {**user.spec(), "resourceAttributes": attributes}})
-        allowed = bool(status.get("allowed"))
+            allowed = await review_access(self.api, user, resourceAttributes=attributes)
         _put(self._allowed, key, (now, allowed))
         return allowed
-
-    async def _review(self, resource: Resource, review: Object) -> Object:
-        try:
-            answer = await self.api.create(resource, review)
-        except ApiError as error:
-            raise ReviewError(f"{resource.kind}: {error.message}") from error
-        status: Object = answer.get("status") or {}
-        return status
 
 
 def _put(kept: dict[K, V], key: K, value: V) -> None:

@@ -41,7 +41,7 @@ def explanation(view: RedactedView, gang: Key) -> Explanation:
     with view.moment.questions:
         decided = view.moment.own
         found = explain(decided, gang)
-        if view.moment.overview.verdicts.get(gang) is not None:
+        if gang in view.moment.decided.waiting:
             start = expected_start(decided, gang)
             found = msgspec.structs.replace(found, remedies=remedies(decided, gang), start=start)
     return redacted(view, found)

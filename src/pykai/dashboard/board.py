@@ -66,7 +66,7 @@ class DecidedMoment:
 
     @cached_property
     def overview(self) -> Overview:
-        return Overview(self.decided.snapshot, self.decided.plan, self.decided.policy, self.decided.now)
+        return Overview(self.decided)
 
     @cached_property
     def devices(self) -> DeviceMap:

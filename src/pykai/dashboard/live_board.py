@@ -10,13 +10,13 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import structlog
 
 from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
+from pykai.config import scheduler_config
 from pykai.dashboard.board import (
     MOST_EVICTIONS,
     Board,
@@ -28,7 +28,7 @@ from pykai.dashboard.board import (
     from_object,
 )
 from pykai.engine.decide import decide
-from pykai.engine.policy import Policy
+from pykai.explain.live_cluster import SchedulerSetting
 from pykai.explain.source import Decided
 from pykai.explain.views import EvictionView
 from pykai.kube.api import Api, Object, Selection
@@ -36,11 +36,11 @@ from pykai.kube.api_resources import EVENT, NODE, POD, POD_GROUP, QUEUE
 from pykai.kube.clock import wall
 from pykai.kube.informer import InformerFactory, SharedInformer
 from pykai.kube.informer_store import WatchChange
-from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key
 from pykai.objects import names
 from pykai.objects.kinds import PodGroup
 from pykai.objects.units import parse_timestamp
+from pykai.plugins import registry
 from pykai.scheduler.informers import SOURCES, Informers, selection
 from pykai.scheduler.process_memory import gc_disabled
 
@@ -59,33 +59,22 @@ _EVICTED_POD = re.compile(r"(?:^Pod |pod: )(\S+)/(\S+)")
 log = structlog.get_logger(component="dashboard")
 
 
-@dataclass(frozen=True)
-class Following:
-    """The parameters and policy of the scheduler whose decisions the board shows."""
-
-    policy: Policy
-    params: SchedulerParams = field(default_factory=SchedulerParams)
-    notes: tuple[str, ...] = ()
-    """Assumptions about the scheduler's configuration."""
-    gpu_sharing_mode: str = ""
-
-
 class LiveBoard(Board):
     """The board of a live cluster, updated by `run`."""
 
-    def __init__(self, title: Title, api: Api, following: Following) -> None:
+    def __init__(self, title: Title, api: Api, setting: SchedulerSetting) -> None:
         super().__init__(title)
-        self._following = following
-        self.problems = self._notes = following.notes
+        self._gpu_sharing_mode = setting.gpu_sharing_mode
+        self._policy = scheduler_config.policy(setting.config, registry.make, registry.BUILT_IN)
+        params = scheduler_config.params_for(self._policy, setting.params)
+        self.problems = self._notes = setting.notes
         self._watches = InformerFactory(api)
-        self._cache = ClusterCache(following.params)
+        self._cache = ClusterCache(params)
         self._informers = Informers(self._watches, self._cache, Assumptions(), lambda _: None)
         self._kinds: list[SharedInformer[Any]] = [
-            self._watches.of(
-                source.resource, source.kind, selection(source, following.params, True), optional=source.optional
-            )
+            self._watches.of(source.resource, source.kind, selection(source, params, True), optional=source.optional)
             for source in SOURCES
-            if following.params.schedule_csi_storage or not source.for_csi
+            if params.schedule_csi_storage or not source.for_csi
         ]
         self._events: SharedInformer[Object] = self._watches.of(
             EVENT, Object, Selection(fields=f"involvedObject.kind={POD_GROUP.kind}"), optional=True
@@ -146,7 +135,7 @@ class LiveBoard(Board):
             self._informers.note_installed()
             view, now, began = self._cache.copy(), wall(), time.monotonic()
             try:
-                moment = await asyncio.to_thread(_moment, view, self._following, now, number)
+                moment = await asyncio.to_thread(self._decided, view, now, number)
             except Exception as error:
                 log.warning("not decided", exc_info=error)
                 self.problems = (f"The newest state could not be decided on: {error}",)
@@ -156,6 +145,16 @@ class LiveBoard(Board):
                     self._samples.add(moment.sample)
                 self.show(moment)
             await asyncio.sleep(max(MIN_PAUSE, PAUSE_FACTOR * (time.monotonic() - began)))
+
+    @gc_disabled()
+    def _decided(self, cache: ClusterCache, now: float, number: int) -> DecidedMoment:
+        """Decide on a copy of the cache and compute what every page needs; runs in a thread."""
+        taken = cache.snapshot(now)
+        plan = decide(taken, self._policy, now, time.monotonic)
+        decided = Decided(taken, plan, self._policy, now, cache, gpu_sharing_mode=self._gpu_sharing_mode)
+        moment = DecidedMoment(decided, number)
+        moment.sample  # noqa: B018 - queues and devices are computed here, not on the event loop
+        return moment
 
     # ------------------------------------------------------------------------------------------------------------ past
     def samples(self) -> tuple[BoardSample, ...]:
@@ -215,15 +214,3 @@ def _number(text: str | None) -> float | None:
         return None if text is None else float(text)
     except ValueError:
         return None
-
-
-@gc_disabled()
-def _moment(cache: ClusterCache, following: Following, now: float, number: int) -> DecidedMoment:
-    """Decide on a copy of the cache and compute what every page needs; runs in a thread."""
-    taken = cache.snapshot(now)
-    plan = decide(taken, following.policy, now, time.monotonic)
-    moment = DecidedMoment(
-        Decided(taken, plan, following.policy, now, cache, gpu_sharing_mode=following.gpu_sharing_mode), number
-    )
-    moment.sample  # noqa: B018 - queues and devices are computed here, not on the event loop
-    return moment

@@ -17,14 +17,14 @@ import msgspec
 from pykai.dashboard import drawing
 from pykai.dashboard.redaction import OTHERS, RedactedView
 from pykai.explain.device_map import NodeView
-from pykai.explain.view_tables import age
 from pykai.explain.views import WorkloadView
 from pykai.model.plan import Key
 from pykai.model.resources import UNLIMITED
 from pykai.model.status import Status
-from pykai.observe.wording import reason_line, short_name
+from pykai.observe.wording import age, reason_line, short_name
 
 Query = Mapping[str, str]
+"""The parameters of a request, in its path and its query."""
 Variables = dict[str, Any]
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 ROWS = 100
@@ -54,8 +54,9 @@ def queues(view: RedactedView, query: Query) -> Variables:
     }
 
 
-def queue(view: RedactedView, name: str, query: Query) -> Variables:
+def queue(view: RedactedView, query: Query) -> Variables:
     """Return one queue: its amounts, its order of service and its running workloads."""
+    name = query["name"]
     found = view.queue(name)
     if found is None:
         raise PageNotFoundError(f"There is no queue {name}.")
@@ -143,11 +144,11 @@ def device_columns(view: RedactedView) -> dict[str, Any]:
     return {"names": names, "cells": cells, "marks": marks, "down": down}
 
 
-def node(view: RedactedView, name: str, query: Query) -> Variables:
+def node(view: RedactedView, query: Query) -> Variables:
     """Return one node, with the pods on each of its GPUs."""
-    found = view.node(name)
+    found = view.node(query["name"])
     if found is None:
-        raise PageNotFoundError(f"There is no node {name}.")
+        raise PageNotFoundError(f"There is no node {query['name']}.")
     return {"node": found, "styles": drawing.colours(view.queues)}
 
 
@@ -215,8 +216,9 @@ def evictions(view: RedactedView, query: Query) -> Variables:
     }
 
 
-def workload(view: RedactedView, gang: Key, query: Query) -> Variables:
+def workload(view: RedactedView, query: Query) -> Variables:
     """Return one workload: its pods and its history."""
+    gang = query["namespace"], query["name"]
     found = view.workload(gang)
     if found is None:
         raise PageNotFoundError(f"There is no workload {gang[0]}/{gang[1]}.")
@@ -231,7 +233,7 @@ def workload(view: RedactedView, gang: Key, query: Query) -> Variables:
 
 def _pods(view: RedactedView, gang: Key) -> list[Variables]:
     snapshot, plan = view.moment.decided.snapshot, view.moment.decided.plan
-    verdict = view.moment.overview.verdicts.get(gang)
+    verdict = view.moment.decided.waiting.get(gang)
     binds = {bind.pod: bind.node for bind in plan.binds}
     promised = {each.pod: each.node for each in plan.nominations}
     found = []

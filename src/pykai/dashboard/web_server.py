@@ -25,7 +25,6 @@ from pykai.dashboard import answers, pages
 from pykai.dashboard.access import (
     Gate,
     LoopbackGate,
-    ReviewError,
     SignInGate,
     Viewer,
     bearer_token,
@@ -35,6 +34,7 @@ from pykai.dashboard.access import (
 from pykai.dashboard.board import Board
 from pykai.dashboard.pages import PageNotFoundError, Query, Variables
 from pykai.dashboard.redaction import RedactedView
+from pykai.kube.errors import ApiError
 from pykai.observe.http import listening
 
 COOKIE = "kai-dashboard"
@@ -90,16 +90,16 @@ class Dashboard:
                 web.get("/sign-in", self._sign_in_page),
                 web.post("/sign-in", self._sign_in),
                 web.post("/sign-out", self._sign_out),
-                web.get("/queues", self._page("queues", lambda v, r: pages.queues(v, r.query))),
-                web.get("/queues/{name}", self._page("queue", _named(pages.queue))),
-                web.get("/devices", self._page("devices", lambda v, r: pages.devices(v, r.query))),
+                web.get("/queues", self._page("queues", pages.queues)),
+                web.get("/queues/{name}", self._page("queue", pages.queue)),
+                web.get("/devices", self._page("devices", pages.devices)),
                 web.get("/devices.json", self._device_columns),
-                web.get("/devices/{name}", self._page("node", _named(pages.node))),
-                web.get("/waiting", self._page("waiting", lambda v, r: pages.waiting(v, r.query))),
-                web.get("/evictions", self._page("evictions", lambda v, r: pages.evictions(v, r.query))),
-                web.get("/workloads/{namespace}/{name}", self._page("workload", _workload)),
+                web.get("/devices/{name}", self._page("node", pages.node)),
+                web.get("/waiting", self._page("waiting", pages.waiting)),
+                web.get("/evictions", self._page("evictions", pages.evictions)),
+                web.get("/workloads/{namespace}/{name}", self._page("workload", pages.workload)),
                 web.get("/workloads/{namespace}/{name}/explanation", self._explanation),
-                web.get("/what-if", self._page("what-if", lambda v, r: dict(_NO_QUESTION))),
+                web.get("/what-if", self._page("what-if", lambda *_: _NO_QUESTION)),
                 web.post("/what-if", self._what_if),
                 web.get("/events", self._events),
             ]
@@ -117,8 +117,8 @@ class Dashboard:
             raise
         except PageNotFoundError as error:
             response = await self._error_page(request, 404, "Not found", str(error))
-        except ReviewError as error:
-            response = await self._error_page(request, 503, "The API server does not answer", str(error))
+        except ApiError as error:
+            response = await self._error_page(request, 503, "The API server does not answer", error.message)
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
@@ -203,12 +203,12 @@ class Dashboard:
             return web.Response(status=503, text="\n".join(self.board.problems) or "nothing was read yet")
         return web.Response(text="ok")
 
-    def _page(self, name: str, variables: Callable[[RedactedView, web.Request], Variables]) -> Handler:
+    def _page(self, name: str, variables: Callable[[RedactedView, Query], Variables]) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             view = self._view(request)
             if view is None:
                 return await self._render(request, "nothing", {}, request[VIEWER], 503)
-            found = await asyncio.to_thread(variables, view, request)
+            found = await asyncio.to_thread(variables, view, {**request.query, **request.match_info})
             return await self._render(request, name, {**found, "view": view}, request[VIEWER])
 
         return answer
@@ -332,15 +332,6 @@ def environment() -> jinja2.Environment:
 
 
 # ------------------------------------------------------------------------------------------------------------- requests
-def _named(page: Callable[[RedactedView, str, Query], Variables]) -> Callable[[RedactedView, web.Request], Variables]:
-    return lambda view, request: page(view, request.match_info["name"], request.query)
-
-
-def _workload(view: RedactedView, request: web.Request) -> Variables:
-    gang = request.match_info["namespace"], request.match_info["name"]
-    return pages.workload(view, gang, request.query)
-
-
 def _instant(query: Mapping[str, str]) -> float | None:
     try:
         at = float(query["at"])

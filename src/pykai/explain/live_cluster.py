@@ -6,9 +6,7 @@ the operator derives it; if these are missing or may not be read, the defaults a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -16,7 +14,7 @@ from msgspec import Raw
 from pykai.cache.cluster import ClusterCache
 from pykai.config import scheduler_config
 from pykai.config.fields import FieldError
-from pykai.config.scheduler_config import SchedulerConfig
+from pykai.config.scheduler_config import Scalar, SchedulerConfig
 from pykai.controllers.operator.component_flags import sharing_mode
 from pykai.controllers.operator.installation import Installation, Shard, read_config, read_shard
 from pykai.controllers.operator.shards import config_document
@@ -28,8 +26,6 @@ from pykai.kube.codec import decode
 from pykai.kube.errors import Forbidden, NotFound
 from pykai.kube.operations import pages
 from pykai.model.params import SchedulerParams
-from pykai.objects import names
-from pykai.objects.units import parse_duration
 from pykai.plugins import registry
 from pykai.scheduler.informers import SOURCES, selection
 
@@ -118,42 +114,14 @@ async def setting_of(api: Api, shard: str) -> SchedulerSetting:
 
 
 def _params(shard: Shard, installation: Installation) -> SchedulerParams:
+    """Return the parameters of a shard's scheduler; its `args` take precedence."""
     shared = installation.config.shared
-    given: dict[str, Any] = {
-        "scheduler_name": shared.scheduler_name,
-        "node_pool_key": shared.node_pool_label_key,
-        "node_pool": shard.spec.partition_label_value,
-        "queue_label_key": shared.queue_label_key,
-        "reservation_app": installation.config.binder.resource_reservation.app_label,
-        "nvfractions": sharing_mode(installation.config) == names.NVFRACTIONS,
+    given: dict[str, Scalar] = {
+        "scheduler-name": shared.scheduler_name,
+        "nodepool-label-key": shared.node_pool_label_key,
+        "partition-label-value": shard.spec.partition_label_value,
+        "queue-label-key": shared.queue_label_key,
+        "resource-reservation-app-label": installation.config.binder.resource_reservation.app_label,
+        "gpu-sharing-mode": sharing_mode(installation.config),
     }
-    for flag, text in shard.spec.args.items():
-        if flag in _FLAGS:
-            field, parse = _FLAGS[flag]
-            given[field] = parse(str(text))
-    return replace(SchedulerParams(), **given, partitioned=bool(given["node_pool_key"]))
-
-
-def _truth(text: str) -> bool:
-    return text.lower() in ("true", "1", "t")
-
-
-_FLAGS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
-    "scheduler-name": ("scheduler_name", str),
-    "nodepool-label-key": ("node_pool_key", str),
-    "partition-label-value": ("node_pool", str),
-    "queue-label-key": ("queue_label_key", str),
-    "restrict-node-scheduling": ("restrict_nodes", _truth),
-    "cpu-worker-node-label-key": ("cpu_worker_key", str),
-    "gpu-worker-node-label-key": ("gpu_worker_key", str),
-    "mig-worker-node-label-key": ("mig_worker_key", str),
-    "max-consolidation-preemptees": ("max_consolidation_victims", int),
-    "allow-consolidating-reclaim": ("allow_consolidating_reclaim", _truth),
-    "full-hierarchy-fairness": ("full_hierarchy_fairness", _truth),
-    "use-scheduling-signatures": ("use_signatures", _truth),
-    "default-staleness-grace-period": ("staleness_grace", parse_duration),
-    "stuck-in-releasing-threshold": ("stuck_in_releasing", parse_duration),
-    "schedule-csi-storage": ("schedule_csi_storage", _truth),
-    "detailed-fit-errors": ("detailed_fit_errors", _truth),
-}
-"""Scheduler flags that affect decisions -> the parameter and how it is parsed."""
+    return scheduler_config.params_of_flags({**given, **shard.spec.args})

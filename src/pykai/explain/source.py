@@ -78,7 +78,7 @@ class Decided:
 
     def for_all(self) -> Decided:
         """Return the state decided with a turn for every gang."""
-        return replace(self, plan=_plan(self.snapshot, self.policy, self.now))
+        return replace(self, plan=decide(self.snapshot, self.policy, self.now))
 
 
 def decided(
@@ -87,11 +87,7 @@ def decided(
     """Decide on the objects of a cache, which must not change while the result is used; pass a copy."""
     policy = replace(policy, budgets=UNLIMITED)
     taken = cache.snapshot(now, usage)
-    return Decided(taken, _plan(taken, policy, now, only), policy, now, cache)
-
-
-def _plan(taken: Snapshot, policy: Policy, now: float, only: Key | None = None) -> Plan:
-    return decide(taken, policy, now, only=only)
+    return Decided(taken, decide(taken, policy, now, only=only), policy, now, cache)
 
 
 def past_use(taken: Snapshot) -> Usage:

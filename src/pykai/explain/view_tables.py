@@ -15,7 +15,7 @@ from pykai.model.resources import UNLIMITED
 from pykai.objects.units import rfc3339
 from pykai.observe import tables
 from pykai.observe.tables import FAINT, Column, first, table
-from pykai.observe.wording import short_name
+from pykai.observe.wording import age, short_name
 
 COLOURS = ("cyan", "magenta", "green", "blue", "yellow", "bright_red", "bright_green", "bright_blue", "bright_magenta")
 WHOLE, SHARED, FREE, LEAVING = "■", "◧", "□", "▒"
@@ -41,16 +41,6 @@ UNITS = {
     "cpu": Unit("cpu", "CPU cores", 1.0),
     "memory": Unit("memory", "GiB of memory", _GIB),
 }
-
-
-def age(seconds: float) -> str:
-    """Format a duration as kubectl does, with two units at most."""
-    whole = max(int(seconds), 0)
-    for size, unit, smaller, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if whole >= 2 * size or (whole >= size and size > 60):
-            rest = whole % size // smaller
-            return f"{whole // size}{unit}{f'{rest}{below}' if rest and whole < 10 * size else ''}"
-    return f"{whole}s"
 
 
 def queue_table(queues: Sequence[QueueView], unit: Unit) -> Table:

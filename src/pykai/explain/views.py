@@ -1,4 +1,4 @@
-"""Views of a snapshot and its plan: workloads, queues, the order of service and evictions.
+"""Views of a decided state: workloads, queues, the order of service and evictions.
 
 Terminal and dashboard show the same structs. Everything is computed from a snapshot and its plan; amounts are those of
 the engine and of the metrics `queue_*`: cores, bytes and devices, -1 if unlimited.
@@ -13,14 +13,13 @@ import msgspec
 import numpy as np
 
 from pykai.engine.amounts import PodAmounts
-from pykai.engine.decide import queue_book, service_order
+from pykai.engine.decide import queue_book
 from pykai.engine.initial_state import QueueLedgers, queue_ledgers
-from pykai.engine.policy import Policy
 from pykai.engine.queues import Claim, QueueBook, can_reclaim, less, may_lose, minus, reclaimable
+from pykai.explain.source import Decided
 from pykai.explain.why import NOMINATED
-from pykai.model.plan import Evict, Key, Plan, QueueFigures, Triple, Verdict
+from pykai.model.plan import Evict, Key, QueueFigures, Triple
 from pykai.model.resources import CPU, GPU, MEMORY, UNLIMITED, Column
-from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_USED, IS_ALLOCATED, Status
 from pykai.objects.kinds import PodGroup
 from pykai.observe.wording import eviction_reason, reason_line
@@ -142,10 +141,11 @@ class EvictionView(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Overview:
-    """Views of a snapshot and its plan, each computed on first access."""
+    """Views of a decided state, each computed on first access."""
 
-    def __init__(self, snapshot: Snapshot, plan: Plan, policy: Policy, now: float) -> None:
-        self.snapshot, self.plan, self.policy, self.now = snapshot, plan, policy, now
+    def __init__(self, decided: Decided) -> None:
+        self.decided = decided
+        self.snapshot, self.plan, self.now = decided.snapshot, decided.plan, decided.now
 
     # ---------------------------------------------------------------------------------------------------------- queues
     @cached_property
@@ -240,7 +240,7 @@ class Overview:
     @cached_property
     def book(self) -> QueueBook:
         """Return the queues as the rules of the engine see them."""
-        return queue_book(self.snapshot, self.policy, self.now)
+        return queue_book(self.snapshot, self.decided.policy, self.now)
 
     @cached_property
     def _reclaims(self) -> dict[int, list[int]]:
@@ -280,24 +280,15 @@ class Overview:
 
     # ------------------------------------------------------------------------------------------------------- workloads
     @cached_property
-    def order(self) -> tuple[Key, ...]:
-        """Return the gangs that get a turn, in the order of service of all queues."""
-        return tuple(service_order(self.snapshot, self.policy, self.now))
-
-    @cached_property
     def positions(self) -> Mapping[Key, tuple[int, int]]:
         """Return each gang's position in its queue and in all queues, from 1."""
         gangs, by_queue = self.snapshot.gangs, dict[int, int]()
-        rows, found = gangs.rows_of(self.order), dict[Key, tuple[int, int]]()
-        for overall, key in enumerate(self.order, 1):
+        rows, found = gangs.rows_of(self.decided.order), dict[Key, tuple[int, int]]()
+        for overall, key in enumerate(self.decided.order, 1):
             queue = gangs.queue[rows[key]]
             by_queue[queue] = by_queue.get(queue, 0) + 1
             found[key] = by_queue[queue], overall
         return found
-
-    @cached_property
-    def verdicts(self) -> Mapping[Key, Verdict]:
-        return {verdict.gang: verdict for verdict in self.plan.verdicts}
 
     @cached_property
     def waiting(self) -> tuple[WorkloadView, ...]:
@@ -305,7 +296,7 @@ class Overview:
         _, _, waiting = self._pod_counts
         rows = np.flatnonzero(waiting).tolist()
         views = [self._workload(row) for row in rows]
-        last = len(self.order) + 1
+        last = len(self.decided.order) + 1
         return tuple(sorted(views, key=lambda view: (view.overall or last, view.created, view.key)))
 
     def queue_order(self, name: str) -> list[WorkloadView]:
@@ -334,7 +325,7 @@ class Overview:
         running, waiting = int(self._pod_counts[0][row]), int(self._pod_counts[2][row])
         in_queue, overall = self.positions.get(key, (None, None)) if waiting else (None, None)
         state = self._state(row)
-        verdict = self.verdicts.get(key) if waiting else None
+        verdict = self.decided.waiting.get(key) if waiting else None
         reason = verdict.dominant if verdict is not None else None
         if reason is None and waiting and state == "Pipelined":
             reason = NOMINATED

@@ -27,9 +27,9 @@ from pykai.explain.remedies import never
 from pykai.explain.source import Decided, joined
 from pykai.explain.why import EVICTED, NOT_READY, STARTS, VICTIMS, Explanation, explain
 from pykai.kube.api import Api, Object, Resource
-from pykai.kube.api_resources import NAMESPACE, POD, PRIORITY_CLASS, QUEUE
+from pykai.kube.api_resources import NAMESPACE, PRIORITY_CLASS, QUEUE
 from pykai.kube.clock import wall
-from pykai.kube.errors import AlreadyExists, ApiError
+from pykai.kube.errors import ApiError
 from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import MemoryApi
 from pykai.model.plan import Category
@@ -40,7 +40,7 @@ from pykai.scheduler.informers import SOURCES
 from pykai.simulate import loop, manifest_validation
 from pykai.simulate.manifest_validation import Admitted
 from pykai.simulate.manifests import Manifest
-from pykai.simulate.workload_controllers import WorkloadControllers, settled
+from pykai.simulate.workload_controllers import WorkloadControllers, apply
 from pykai.simulate.workloads import definitions
 
 SETTLED_SECONDS = 30.0
@@ -210,12 +210,12 @@ async def _apply_in_memory(
         await api.create(NAMESPACE, {"metadata": {"name": name}})
     for resource, obj in known:
         api.load(resource, obj)
-    await _apply(api, admitted)
+    await _apply_all(api, admitted)
     whole, watches = InformerFactory(api), InformerFactory(api)
     params = decided.snapshot.params
     settings = PodGrouperSettings(GroupingSettings(params.scheduler_name, params.queue_label_key, params.node_pool_key))
     workloads, grouping = WorkloadControllers(api, whole, 0), grouper.run(api, watches, settings, asyncio.Event())
-    await _run_for(SETTLED_SECONDS, whole.run(), watches.run(), workloads.run(), grouping)
+    await _run_until_settled(whole.run(), watches.run(), workloads.run(), grouping)
     written = {(one.row.resource, one.key[2]) for one in admitted}
     made = await _objects(api, {(resource, obj["metadata"]["name"]) for resource, obj in known} - written)
     if not decided.gpu_sharing_mode and any(
@@ -225,11 +225,11 @@ async def _apply_in_memory(
     return made, warnings
 
 
-async def _run_for(seconds: float, *parts: Coroutine[Any, Any, object]) -> None:
-    """Run these for some time, then cancel them; the error of one that has ended is raised."""
+async def _run_until_settled(*parts: Coroutine[Any, Any, object]) -> None:
+    """Run these for SETTLED_SECONDS, then cancel them; the error of one that has ended is raised."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(SETTLED_SECONDS)
         for task in tasks:
             if task.done():
                 task.result()
@@ -239,33 +239,15 @@ async def _run_for(seconds: float, *parts: Coroutine[Any, Any, object]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _apply(api: Api, admitted: Sequence[Admitted]) -> None:
+async def _apply_all(api: Api, admitted: Sequence[Admitted]) -> None:
     refused: list[str] = []
     for one in admitted:
-        obj, namespace = one.obj, one.key[1]
         try:
-            if namespace:
-                with suppress(AlreadyExists):
-                    await api.create(NAMESPACE, {"metadata": {"name": namespace}})
-            if one.row.resource == POD:
-                obj = settled(obj, namespace, 0)
-            await _create(api, one.row.resource, obj)
+            await apply(api, one.row.resource, one.obj, seed=0)
         except ApiError as error:
             refused.append(f"{one.manifest.origin} ({one.manifest.title}): {error.message}")
     if refused:
         raise RejectedError("\n".join(refused))
-
-
-async def _create(api: Api, resource: Resource, obj: Object) -> None:
-    """Create an object, or update the existing one of its name."""
-    try:
-        await api.create(resource, obj)
-    except AlreadyExists:
-        meta = obj["metadata"]
-        ref = resource.ref(meta["name"], meta.get("namespace", ""))
-        present = await api.get(ref, Object)
-        version = {"resourceVersion": present["metadata"]["resourceVersion"]}
-        await api.update(ref, {**obj, "metadata": {**meta, **version}})
 
 
 async def _objects(api: Api, known: set[tuple[Resource, str]]) -> list[Any]:

@@ -202,6 +202,6 @@ class Runtime(Protocol):
         """Whether the runtime runs this pod; other pods are simulated."""
         ...
 
-    async def run(self, tenant: RuntimePod) -> None:
+    async def run(self, handle: RuntimePod) -> None:
         """Run the pod until it ends; when cancelled, stop its containers within the grace period of its deletion."""
         ...

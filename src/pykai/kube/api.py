@@ -165,7 +165,6 @@ class Patch:
     type: PatchType
     body: Body | Sequence[Object]
     manager: str = ""
-    force: bool = False
     low_priority: bool = False
     dry_run: bool = False
 
@@ -185,9 +184,9 @@ class Patch:
         return cls(PatchType.STRATEGIC, body)
 
     @classmethod
-    def apply(cls, body: Body, manager: str, *, force: bool = True) -> Patch:
-        """Build a server-side apply: `manager` owns the fields in `body`, and its other fields are removed."""
-        return cls(PatchType.APPLY, body, manager, force)
+    def apply(cls, body: Body, manager: str) -> Patch:
+        """Build a forced server-side apply: `manager` owns the fields in `body` from then on, and loses its others."""
+        return cls(PatchType.APPLY, body, manager)
 
 
 class Propagation(StrEnum):

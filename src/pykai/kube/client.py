@@ -114,7 +114,7 @@ class HttpApi:
         ref = await self._served(ref)
         options, body = {"dryRun": "All"} if patch.dry_run else {}, patch.body
         if patch.type is PatchType.APPLY:
-            options |= {"fieldManager": patch.manager, "force": "true" if patch.force else "false"}
+            options |= {"fieldManager": patch.manager, "force": "true"}
             body = named(ref, patch)
         request = Request(
             "PATCH",

@@ -68,7 +68,7 @@ class NotAllowed(ApiError):
 
 
 class Conflict(ApiError):
-    """The object changed since it was read, a precondition failed, or another manager owns an applied field."""
+    """The object changed since it was read, or a precondition failed."""
 
     status, reason = 409, "Conflict"
 

@@ -19,11 +19,12 @@ from zlib import crc32
 
 import structlog
 
-from pykai.kube.api import Api, Object, Patch
+from pykai.kube.api import Api, Object, Patch, Resource
 from pykai.kube.api_resources import EVENT
 from pykai.kube.backoff import Backoff
 from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound, TooManyRequests
+from pykai.objects.kinds import ObjectMeta
 from pykai.objects.units import rfc3339
 
 REPEAT_SECONDS = 60.0
@@ -53,6 +54,11 @@ class Regarding:
     name: str
     namespace: str = ""
     uid: str = ""
+
+    @classmethod
+    def of(cls, resource: Resource, meta: ObjectMeta) -> Regarding:
+        """Return an object of a kind as the object of an event."""
+        return cls(resource.api_version, resource.kind, meta.name, meta.namespace, meta.uid)
 
 
 @dataclass(frozen=True, slots=True)

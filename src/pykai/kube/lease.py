@@ -20,7 +20,6 @@ import structlog
 from pykai.kube.api import Api, Object, Ref
 from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from pykai.kube.events import EventRecorder, Regarding
 from pykai.objects.names import object_name
 
 LEASE_SECONDS = 15
@@ -41,7 +40,7 @@ class LeadershipLost(RuntimeError):  # noqa: N818
 
 
 class Election:
-    """One candidate for `lease`, known to the others as `identity`."""
+    """One candidate for `lease`; `identity` names it as the holder."""
 
     def __init__(self, api: Api, lease: Ref, identity: str) -> None:
         self._api = api
@@ -53,16 +52,12 @@ class Election:
         self._owned = False
         self.leading = False
 
-    async def run(self, lead: Callable[[], Awaitable[None]], recorder: EventRecorder | None = None) -> None:
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Acquire the lease, run `lead` while holding it, and release it when `lead` returns.
 
         Raise LeadershipLost, after cancelling `lead`, if the lease could not be renewed.
         """
         await self.acquire()
-        if recorder:
-            uid = str((self._observed.get("metadata") or {}).get("uid") or "")
-            about = Regarding("coordination.k8s.io/v1", "Lease", self._lease.name, self._lease.namespace, uid)
-            recorder.record(about, "LeaderElection", f"{self._identity} became leader")
         work, renewal = asyncio.ensure_future(lead()), asyncio.ensure_future(self.hold())
         try:
             await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,5 @@
-"""Operations of more than one request or with a body of their own: binding a pod, listing pages, installing CRDs.
+"""Operations of more than one request or with a body of their own: binding a pod, listing pages, reviewing tokens and
+access, installing CRDs.
 
 CRDs are server-side applied, so existing custom resources keep their data and gain fields.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import structlog
@@ -39,6 +41,39 @@ async def pages(
         if not page.token:
             return
         paging = Paging(size, page.token)
+
+
+_TOKEN_REVIEW = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
+_ACCESS_REVIEW = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
+
+
+@dataclass(frozen=True)
+class User:
+    """The user of a bearer token."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+async def review_token(api: Api, token: str) -> User | None:
+    """Return the user of a token; None if the API server rejects the token."""
+    review = await api.create(_TOKEN_REVIEW, {"spec": {"token": token}})
+    status = review.get("status") or {}
+    if not status.get("authenticated"):
+        return None
+    user = status.get("user") or {}
+    extra = tuple(sorted((key, tuple(values)) for key, values in (user.get("extra") or {}).items()))
+    return User(user.get("username", ""), user.get("uid", ""), tuple(user.get("groups") or ()), extra)
+
+
+async def review_access(api: Api, user: User, **attributes: Object) -> bool:
+    """Whether the API server allows a user what `resourceAttributes` or `nonResourceAttributes` describe."""
+    extra = {key: list(values) for key, values in user.extra}
+    spec = {"user": user.name, "uid": user.uid, "groups": list(user.groups), "extra": extra, **attributes}
+    review = await api.create(_ACCESS_REVIEW, {"spec": spec})
+    return bool((review.get("status") or {}).get("allowed"))
 
 
 MANAGER: Final = "kai-definitions"

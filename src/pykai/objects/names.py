@@ -94,6 +94,7 @@ SCALED_POD_NAMESPACE: Final = "shared-gpu-pod-namespace"
 
 # Pod grouping
 DEFAULT_QUEUE: Final = "default-queue"
+PARENT_QUEUE: Final = "default-parent-queue"
 SKIP_PODGROUPER: Final = "kai.scheduler/skip-podgrouper"
 TOP_OWNER_METADATA: Final = "kai.scheduler/top-owner-metadata"
 PREEMPTION_DELAY: Final = "kai.scheduler/preemption-delay"
@@ -173,7 +174,7 @@ USER_ANNOTATIONS: Final = (
 WRITTEN_NAMES: Final = frozenset(
     {SHARED_GPU_CONFIGMAP, GPU_GROUP_LABEL, NUMA_PREDICTED, NUMA_OBSERVED, TOP_OWNER_METADATA, RESERVED_GPU_INDEX}
 )
-PRIORITY_CLASSES: Final = ("train", "build-preemptible", "build", "inference")
+PRIORITY_CLASSES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
 """The priority classes that the chart creates."""
 OWN_PREFIXES: Final = ("kai", "runai", "run.ai", "gpu-", "gpu_", "pod-group", "priorityClass", "priority-class")
 """Prefixes of labels and annotations that may be misspelled ones of ours."""

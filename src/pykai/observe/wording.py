@@ -84,3 +84,13 @@ def eviction_reason(message: str, pod: str) -> str:
         queue, used, quota, fair = found.groups()
         return f"{queue} used {used} GPUs with a quota of {quota} and a fair share of {fair}"
     return _BY_PRIORITY.sub("its priority is lower", text.removeprefix(f"Pod {pod} "))
+
+
+def age(seconds: float) -> str:
+    """Format a duration as kubectl does, with two units at most."""
+    whole = max(int(seconds), 0)
+    for size, unit, smaller, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= 2 * size or (whole >= size and size > 60):
+            rest = whole % size // smaller
+            return f"{whole // size}{unit}{f'{rest}{below}' if rest and whole < 10 * size else ''}"
+    return f"{whole}s"

@@ -191,7 +191,7 @@ async def create_request(api: Api, body: Object, wanted: Callable[[], bool]) -> 
             if not in_doubt:
                 raise
             if attempt == TRIES:
-                raise Timeout(error.message) from error  # it says nothing about the attempt that had no answer
+                raise Timeout(error.message) from error  # the outcome of the unanswered attempt stays unknown
             await asyncio.sleep(max(BACKOFF.after(attempt), error.retry_after))
     raise Conflict(f"bind request {body['metadata']['name']}: an old one does not go away")
 
@@ -202,7 +202,7 @@ async def _create_or_find(api: Api, body: Object, wanted: Callable[[], bool]) ->
         return msgspec.convert(await api.create(BIND_REQUEST, body), BindRequest)
     except AlreadyExists:
         found = await _existing(api, body)
-    if found is not None and _stands(found, body):
+    if found is not None and _is_wanted(found, body):
         return found
     if found is not None and wanted():
         await delete_request(api, found)
@@ -246,10 +246,10 @@ async def _made_before(api: Api, body: Object) -> BindRequest | None:
         found = await _existing(api, body)
     except ApiError:
         return None
-    return found if found is not None and _stands(found, body) else None
+    return found if found is not None and _is_wanted(found, body) else None
 
 
-def _stands(found: BindRequest, body: Object) -> bool:
+def _is_wanted(found: BindRequest, body: Object) -> bool:
     return is_in_force(found, msgspec.convert(body["metadata"], ObjectMeta))
 
 

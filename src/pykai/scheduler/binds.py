@@ -22,7 +22,9 @@ from pykai.cache.pods import request_failed, request_is_for
 from pykai.kube.api import Api, Page, Patch, Selection
 from pykai.kube.api_resources import BIND_REQUEST, POD
 from pykai.kube.backoff import Backoff, ItemBackoff
+from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, NotFound
+from pykai.kube.events import Regarding
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key
 from pykai.objects import names
@@ -31,10 +33,12 @@ from pykai.observe.metrics import Metrics
 from pykai.scheduler.bind_requests import Binding, create_request, delete_request, is_in_force, is_uncertain, reason
 from pykai.scheduler.cycle_metrics import queue_labels
 from pykai.scheduler.plan_conditions import PodCondition
-from pykai.scheduler.status_updater import StatusUpdater, WriteAccess, about_pod
+from pykai.scheduler.status_updater import StatusUpdater, WriteAccess
 
 AT_ONCE = 32
 """The maximum number of concurrent binds."""
+TRUST_SECONDS = 30.0
+"""Seconds for which a write is assumed without confirmation by a watch."""
 MOST_STARTED = 100_000
 """The maximum number of PodGroup uids remembered, so that a restart is not measured as a first start."""
 
@@ -66,22 +70,20 @@ class WriterContext:
     request_cycle: Callable[[float], None]
     backoff: ItemBackoff
     direct: DirectBind | None = None
-    trust_seconds: float = 30.0
-    """Seconds for which a write is assumed without confirmation by a watch."""
 
     def until(self) -> float:
         """Return the instant until which a write made now is assumed without confirmation."""
-        return self.access.clock() + self.trust_seconds
+        return wall() + TRUST_SECONDS
 
     def hold(self, gang: Key, item: object) -> None:
         """Hold back a gang with exponential backoff, counted by consecutive failures of `item`."""
-        until = self.backoff.failed(item, self.access.clock())
+        until = self.backoff.failed(item, wall())
         self.assumptions.hold(gang, until)
         self.request_cycle(until)
 
     def soon(self) -> None:
         """Request a cycle within a second, to decide again."""
-        self.request_cycle(self.access.clock() + 1.0)
+        self.request_cycle(wall() + 1.0)
 
 
 class BindWriter:
@@ -125,7 +127,7 @@ class BindWriter:
     async def _written(self, binding: Binding) -> BindRequest | None:
         """Return the created request, or the equivalent of a direct bind; None if the bind is no longer wanted.
 
-        After a direct bind whose response was lost, a request for the same node is safe: both bind the pod alike.
+        After a direct bind whose response was lost, a request for the same node is safe: both have the same effect.
         """
         order, wanted = binding.request, partial(self._context.assumptions.wants, binding.request)
         doubt: ApiError | None = None
@@ -146,13 +148,12 @@ class BindWriter:
         title, gpus = "/".join(bind.pod), round(bind.devices * bind.portion, 2)
         log.info("pod scheduled", pod=title, node=spec.selected_node, gpus=gpus, **devices)
         where = f"node {spec.selected_node} at node-pool {params.pool_title}"
-        self._context.access.recorder.record(
-            about_pod(binding.pod), "Scheduled", f"Successfully assigned pod {title} to {where}"
-        )
+        about = Regarding.of(POD, binding.pod.metadata)
+        self._context.access.recorder.record(about, "Scheduled", f"Successfully assigned pod {title} to {where}")
 
     def _measure(self, binding: Binding, took: float) -> None:
         metrics, created = self._context.metrics, binding.pod.metadata.creation_timestamp
-        now, first = self._context.access.clock(), binding.first
+        now, first = wall(), binding.first
         metrics.observe("task_bind_latency_milliseconds", took * 1000)
         if created is not None:
             metrics.observe("task_scheduling_latency_milliseconds", max(now - created.timestamp(), 0.0) * 1000)
@@ -164,7 +165,7 @@ class BindWriter:
             metrics.observe("pod_group_first_start_wait_seconds", max(now - first.created, 0.0), labels)
 
     def _failed(self, binding: Binding, error: ApiError) -> None:
-        """Drop the assumption of a failed bind; keep it while the write may have succeeded, until `trust_seconds` end.
+        """Drop the assumption of a failed bind; keep it for TRUST_SECONDS if the write may have succeeded.
 
         A bind that is no longer wanted has not failed: the watch has shown it, or its pod is gone.
         """
@@ -178,7 +179,7 @@ class BindWriter:
         title = "/".join(bind.pod)
         message = f"Failed to bind pod {title} to node {bind.node}. {reason(error)}"
         log.warning("bind request not created", pod=title, node=bind.node, error=reason(error))
-        self._context.access.recorder.record(about_pod(pod), "FailedBinding", message, "Warning")
+        self._context.access.recorder.record(Regarding.of(POD, pod.metadata), "FailedBinding", message, "Warning")
         if not (is_uncertain(error) or isinstance(error, NotFound)):
             self._context.status.mark_pod(bind.pod, PodCondition(pod.metadata.uid, message, reason="BindingError"))
         self._context.hold(binding.gang, (bind.pod, pod.metadata.uid))

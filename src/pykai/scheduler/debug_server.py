@@ -25,10 +25,10 @@ from pykai.engine.budgets import SearchBudgets
 from pykai.engine.decide import service_order
 from pykai.engine.policy import Policy
 from pykai.kube import api_resources
-from pykai.kube.api import Api, Object, Resource
+from pykai.kube.api import Api, Object
 from pykai.kube.codec import decode, encode
 from pykai.kube.errors import ApiError, NotFound
-from pykai.kube.operations import pages
+from pykai.kube.operations import pages, review_access, review_token
 from pykai.model.params import SchedulerParams
 from pykai.model.snapshot import Snapshot
 from pykai.objects import names
@@ -39,8 +39,6 @@ SnapshotFile = Callable[[bool], Awaitable[IO[bytes]]]
 """Argument: whether to include environment variables."""
 MayRead = Callable[[str, str], Awaitable[bool]]
 """Arguments: bearer token and path; returns whether its user may GET the path."""
-TOKEN_REVIEW = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
-ACCESS_REVIEW = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 JobOrder = Callable[[], dict[str, object] | None]
 """Returns None before the first cycle; runs in a thread."""
@@ -96,18 +94,11 @@ async def _authorize(request: web.Request, may_read: MayRead | None) -> None:
 async def may_read(api: Api, token: str, path: str) -> bool:
     """Whether the API server authenticates the token and allows its user to GET the path (a nonResourceURL in RBAC)."""
     try:
-        review = await api.create(TOKEN_REVIEW, {"spec": {"token": token}})
-        status = review.get("status") or {}
-        if not status.get("authenticated"):
-            return False
-        user = status.get("user") or {}
-        attributes = {"path": path, "verb": "get"}
-        spec = {"user": user.get("username", ""), "groups": user.get("groups") or [], "uid": user.get("uid", "")}
-        access = await api.create(ACCESS_REVIEW, {"spec": {**spec, "nonResourceAttributes": attributes}})
+        user = await review_token(api, token)
+        return user is not None and await review_access(api, user, nonResourceAttributes={"path": path, "verb": "get"})
     except ApiError as error:
         log.warning("token not reviewed", error=error.message)
         return False
-    return bool((access.get("status") or {}).get("allowed"))
 
 
 def job_order(snapshot: Snapshot, policy: Policy, now: float) -> Object:

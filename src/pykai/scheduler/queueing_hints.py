@@ -18,6 +18,7 @@ from typing import Any
 
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
+from pykai.kube.clock import steady
 from pykai.objects import kinds, names, nvfractions
 from pykai.scheduler.bind_requests import targets_missing_node
 
@@ -254,10 +255,9 @@ class Debounce:
 class CycleTrigger:
     """Decides when the next cycle is due. The scheduler keeps `pods_wait` up to date."""
 
-    def __init__(self, debounce: Debounce, clock: Callable[[], float]) -> None:
+    def __init__(self, debounce: Debounce) -> None:
         self.pods_wait = False
         self._debounce = debounce
-        self._clock = clock
         self._first_request: float | None = None
         self._last_request = 0.0
         self._latest = NEVER
@@ -270,11 +270,11 @@ class CycleTrigger:
         if when is When.NOW:
             self.request()
         elif when is When.IN_TIME:
-            self.request_by(self._clock() + self._debounce.period)
+            self.request_by(steady() + self._debounce.period)
 
     def request(self) -> None:
         """Request a cycle now, or as soon as the burst is over."""
-        self._last_request = self._clock()
+        self._last_request = steady()
         if self._first_request is None:
             self._first_request = self._last_request
         self._changed.set()
@@ -292,9 +292,9 @@ class CycleTrigger:
 
     def end(self, took: float) -> None:
         """Mark the end of a cycle that took this many seconds."""
-        self._not_before = self._clock() + min(took * self._debounce.rest, self._debounce.period)
+        self._not_before = steady() + min(took * self._debounce.rest, self._debounce.period)
         if self.pods_wait:
-            self.request_by(self._clock() + self._debounce.refresh)
+            self.request_by(steady() + self._debounce.refresh)
 
     def due(self) -> float:
         """Return when the next cycle is due according to the requests so far; infinity without one."""
@@ -305,7 +305,7 @@ class CycleTrigger:
 
     async def wait(self) -> None:
         """Return when a cycle is due."""
-        while (left := self.due() - self._clock()) > 0:
+        while (left := self.due() - steady()) > 0:
             self._changed.clear()
             try:
                 async with asyncio.timeout(None if left == NEVER else left):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -19,9 +19,10 @@ from pykai.cache.cluster import ClusterCache
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api
 from pykai.kube.backoff import Backoff, ItemBackoff
-from pykai.kube.clock import wall
+from pykai.kube.clock import steady, wall
 from pykai.kube.events import EventRecorder
 from pykai.kube.informer import InformerFactory
+from pykai.kube.workqueue import ReconcileLoop
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key, Plan, Verdict
 from pykai.objects.kinds import Pod
@@ -32,7 +33,7 @@ from pykai.scheduler.decision import Decision, Judge, RefusedPlanError, SearchBa
 from pykai.scheduler.group_membership import ExpectedGroups
 from pykai.scheduler.informers import Informers
 from pykai.scheduler.queueing_hints import CycleTrigger, Debounce
-from pykai.scheduler.status_updater import Loop, Spacing, StatusUpdater, WriteAccess, WriteQueue
+from pykai.scheduler.status_updater import Spacing, StatusUpdater, WriteAccess, WriteQueue
 from pykai.scheduler.writer import Writer
 
 log = structlog.get_logger(component="scheduler")
@@ -93,18 +94,18 @@ class Scheduler:
         api: Api,
         watches: InformerFactory,
         policies: Policies,
-        loop: Loop,
+        loop: ReconcileLoop[Hashable],
         options: SchedulerOptions,
         colocated: Colocated = ALONE,
     ) -> None:
-        steady, params = asyncio.get_running_loop().time, options.params
+        params = options.params
         self.last: Decision | None = None
         self.cycles = 0
         of_evictions = WORKLOAD_EVICTIONS if params.workload_eviction_metrics else ()
         self.metrics = Metrics((*SCHEDULER, *of_evictions, *options.more_metrics), options.metrics_namespace)
         self._api, self._policies = api, policies
         self._cache, self._assumptions = ClusterCache(params), Assumptions()
-        self._trigger = trigger = CycleTrigger(options.debounce, steady)
+        self._trigger = trigger = CycleTrigger(options.debounce)
         self._informers = Informers(
             watches,
             self._cache,
@@ -113,13 +114,13 @@ class Scheduler:
             selective=options.selective,
             expected=colocated.expected,
         )
-        self._queue = WriteQueue(loop, steady, options.spacing)
+        self._queue = WriteQueue(loop, options.spacing)
         self._recorder = EventRecorder(api, params.scheduler_name)
 
         def request_cycle(instant: float) -> None:
             trigger.request_by(steady() + instant - wall())
 
-        access = WriteAccess(api, self._recorder, self._queue, wall)
+        access = WriteAccess(api, self._recorder, self._queue)
         status, backoff = StatusUpdater(access, self._cache, self._assumptions), ItemBackoff(options.backoff)
         self._context = WriterContext(
             access, status, self._assumptions, self.metrics, request_cycle, backoff, colocated.direct
@@ -161,8 +162,7 @@ class Scheduler:
 
     async def cycle(self) -> None:
         """Run one cycle: decide and start the writes."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = steady()
         self._trigger.begin()
         self._tidy()
         policies = self._policies
@@ -183,7 +183,7 @@ class Scheduler:
             self._failures = 0
             self._writer.carry_out(decision)
             self._remember(decision)
-        self._trigger.end(loop.time() - began)
+        self._trigger.end(steady() - began)
 
     def _tidy(self) -> None:
         """Before a cycle, delete failed bind requests and drop what has expired: unconfirmed assumptions, failures."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from msgspec import Struct
@@ -25,9 +25,11 @@ from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.api_resources import POD, POD_GROUP, QUEUE
+from pykai.kube.clock import steady, wall
 from pykai.kube.codec import version_number
 from pykai.kube.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from pykai.kube.events import EventRecorder, Regarding
+from pykai.kube.workqueue import ReconcileLoop
 from pykai.model.plan import Key, Timestamp, Triple
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Pod, PodGroup, Queue
@@ -54,18 +56,6 @@ log = structlog.get_logger(component="scheduler")
 
 
 # ---------------------------------------------------------------------------------------------------------- write queue
-class Loop(Protocol):
-    """A workqueue with rate-limited requeue (`kube.workqueue`)."""
-
-    def add_after(self, key: Hashable, seconds: float) -> None:
-        """Reconcile the key after this delay, or earlier if it is already scheduled earlier."""
-        ...
-
-    async def run(self, reconcile: Callable[[Hashable], Awaitable[float | None]]) -> None:
-        """Reconcile keys; a returned number is the seconds until the key is requeued."""
-        ...
-
-
 @dataclass(frozen=True)
 class Spacing:
     """Minimum seconds between two writes of an object: `first`, doubled up to `longest`, reset after `quiet`."""
@@ -76,11 +66,10 @@ class Spacing:
 
 
 class WriteQueue:
-    """Pending writes by key; `clock` is monotonic."""
+    """Pending writes by key."""
 
-    def __init__(self, loop: Loop, clock: Callable[[], float], spacing: Spacing | None = None) -> None:
+    def __init__(self, loop: ReconcileLoop[Hashable], spacing: Spacing | None = None) -> None:
         self._loop = loop
-        self._clock = clock
         self._spacing = spacing or Spacing()
         self._writes: dict[Hashable, Write] = {}
         self._sent: dict[Hashable, tuple[float, float]] = {}
@@ -104,7 +93,7 @@ class WriteQueue:
         if write is None:
             return None
         last, rest = self._sent.get(key, (float("-inf"), 0.0))
-        wait = last + rest - self._clock()
+        wait = last + rest - steady()
         if wait > 0:
             return wait
         del self._writes[key]
@@ -118,7 +107,7 @@ class WriteQueue:
         except Exception:
             self._writes.setdefault(key, write)
             raise
-        now, spacing = self._clock(), self._spacing
+        now, spacing = steady(), self._spacing
         longer = min(rest * 2, spacing.longest) if now - last < spacing.quiet else spacing.first
         self._sent[key] = (now, longer)
         if len(self._sent) > _REMEMBERED:
@@ -132,26 +121,13 @@ def _event_type(reason: str) -> str:
     return "Normal" if reason == NOT_READY else "Warning"
 
 
-def about_pod(pod: Pod) -> Regarding:
-    """Return the pod as the object of an event."""
-    meta = pod.metadata
-    return Regarding("v1", "Pod", meta.name, meta.namespace, meta.uid)
-
-
-def about_gang(group: PodGroup) -> Regarding:
-    """Return the PodGroup as the object of an event."""
-    meta = group.metadata
-    return Regarding(POD_GROUP.api_version, "PodGroup", meta.name, meta.namespace, meta.uid)
-
-
 @dataclass(frozen=True)
 class WriteAccess:
-    """Where writes go: at once (`api`), as events, or queued (`queue`). `clock`: seconds since the epoch."""
+    """Where writes go: at once (`api`), as events, or queued (`queue`)."""
 
     api: Api
     recorder: EventRecorder
     queue: WriteQueue
-    clock: Callable[[], float]
 
 
 class _Sent(Struct, frozen=True):
@@ -193,7 +169,7 @@ class StatusUpdater:
         self._update_fair_shares(latest.fair_shares)
 
     def _changed(self, what: str, known: dict[Key, Any], latest: Mapping[Key, Any]) -> dict[Key, Any]:
-        now, kept = self._access.clock(), {}
+        now, kept = wall(), {}
         write: Callable[[Key, Any], Awaitable[None]] = self._write_pod if what == "pod" else self._write_gang
         for key, condition in latest.items():
             before = known.get(key)
@@ -262,7 +238,7 @@ class StatusUpdater:
         body = {"type": names.POD_SCHEDULED, "status": "False", "reason": condition.reason}
         body["message"] = condition.message
         if shown is None or shown.status != "False":
-            body["lastTransitionTime"] = rfc3339(self._access.clock())
+            body["lastTransitionTime"] = rfc3339(wall())
         patch = {"metadata": {"resourceVersion": pod.metadata.resource_version}, "status": {"conditions": [body]}}
         stored = await self._access.api.patch(POD.ref(key[1], key[0]).sub("status"), Patch.strategic(patch))
         self._sent["pod", key] = _Sent(condition.uid, wanted, _version(stored))
@@ -285,7 +261,7 @@ class StatusUpdater:
         if condition.scheduling is not None:
             await self._write_scheduling_condition(group, condition.scheduling)
         for reason, message in condition.events:
-            self._access.recorder.record(about_gang(group), reason, message, _event_type(reason))
+            self._access.recorder.record(Regarding.of(POD_GROUP, group.metadata), reason, message, _event_type(reason))
 
     async def _write_scheduling_condition(self, group: PodGroup, condition: Object) -> None:
         """Append the condition and remove older ones of the same node pool."""
@@ -307,7 +283,7 @@ class StatusUpdater:
             full = await self._access.api.get(ref, Object)
             listed = (full.get("status") or {}).get("schedulingConditions") or []
             others = [entry for entry in listed if entry.get("nodePool") != condition["nodePool"]]
-        stamp = {"transitionID": str(last + 1), "lastTransitionTime": rfc3339(self._access.clock())}
+        stamp = {"transitionID": str(last + 1), "lastTransitionTime": rfc3339(wall())}
         body = {"status": {"schedulingConditions": [*others, {**condition, **stamp}]}}
         stored = await self._access.api.patch(ref.sub("status"), Patch.merge(body))
         self._sent["gang", key] = _Sent(meta.uid, wanted, _version(stored), last + 1)
@@ -377,7 +353,7 @@ class StatusUpdater:
         except Exception:
             self._notes[key] = {**notes, **self._notes.get(key, {})}
             raise
-        self._assumptions.trust_notes(key, self._access.clock() + TRUST_SECONDS)
+        self._assumptions.trust_notes(key, wall() + TRUST_SECONDS)
 
 
 def _shown_condition(pod: Pod) -> tuple[str, str, str] | None:

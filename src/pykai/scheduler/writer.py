@@ -18,8 +18,10 @@ import structlog
 
 from pykai.cache.requests import gpu_request, pod_amounts
 from pykai.kube.api import Deletion, Object, Patch, Resource
-from pykai.kube.api_resources import POD
+from pykai.kube.api_resources import POD, POD_GROUP
+from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
+from pykai.kube.events import Regarding
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key
 from pykai.objects import names
@@ -30,7 +32,6 @@ from pykai.scheduler.bind_requests import PodDeletion, reason, until_certain
 from pykai.scheduler.binds import BindWriter, WriterContext
 from pykai.scheduler.cycle_metrics import workload_labels
 from pykai.scheduler.decision import Decision
-from pykai.scheduler.status_updater import about_gang, about_pod
 
 AT_ONCE = 16
 """The maximum number of concurrent evictions."""
@@ -75,7 +76,7 @@ class Writer:
 
     def carry_out(self, decision: Decision) -> None:
         """Start writing a decision."""
-        now, assumptions, params = self._context.access.clock(), self._context.assumptions, decision.snapshot.params
+        now, assumptions, params = wall(), self._context.assumptions, decision.snapshot.params
         for binding in decision.bindings:
             assumptions.bind(binding.request, binding.pod.metadata.uid)
             self._context.status.placed(binding.bind.pod)
@@ -109,7 +110,8 @@ class Writer:
         nominated = {each.pod: each.node for each in decision.plan.nominations if each.pod not in leaving}
         for pod, node in nominated.items():
             if self._nominated.get(pod) != node:
-                about, title = about_pod(decision.pods[pod]), decision.pods[pod].metadata.title
+                meta = decision.pods[pod].metadata
+                about, title = Regarding.of(POD, meta), meta.title
                 self._context.access.recorder.record(about, "Pipelined", f"Pod {title} was pipelined to node {node}")
                 log.info("pod nominated", pod=title, node=node)
         self._nominated = nominated
@@ -186,7 +188,7 @@ class EvictionWriter:
         return bool((stored.get("spec") or {}).get("suspend"))
 
     def _record(self, eviction: PodDeletion) -> None:
-        """Record what the pod loses, and to whom, as events on pod and PodGroup and in the log."""
+        """Record what the pod loses, and for which evictor, as events on pod and PodGroup and in the log."""
         evict, pod, group = eviction.evict, eviction.pod, eviction.group
         node = pod.spec.node_name
         facts = {names.EVICTED_PODS: str(evict.victims), names.EVICTOR_ACTION: evict.action}
@@ -199,7 +201,7 @@ class EvictionWriter:
             facts[names.EVICTED_STARTED] = rfc3339(pod.status.start_time.timestamp())
         elif started := (group.metadata.annotations or {}).get(names.LAST_START_TIMESTAMP, ""):
             facts[names.EVICTED_STARTED] = started
-        for about in (about_gang(group), about_pod(pod)):
+        for about in (Regarding.of(POD_GROUP, group.metadata), Regarding.of(POD, pod.metadata)):
             self._context.access.recorder.record(about, "Evict", evict.message, "Warning", facts)
         evictor = "/".join(evict.evictor) if evict.evictor else "-"
         log.info("pod evicted", pod="/".join(evict.pod), node=node, action=evict.action, evictor=evictor)
@@ -212,7 +214,7 @@ class EvictionWriter:
             "status": "True",
             "reason": "PreemptionByScheduler",
             "message": eviction.evict.message,
-            "lastTransitionTime": rfc3339(self._context.access.clock()),
+            "lastTransitionTime": rfc3339(wall()),
         }
         body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}}
         try:

@@ -127,15 +127,11 @@ def manifest(source: str, number: int, obj: Object) -> Manifest:
 
 
 PRIORITIES = {
-    "train": 50,
-    "build-preemptible": 75,
-    "build": 100,
-    "inference": 125,
+    **names.PRIORITY_CLASSES,
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
 """The priority classes of the chart and of Kubernetes."""
-PARENT_QUEUE = "default-parent-queue"
 SOURCE = "installed"
 """The origin of these objects in messages."""
 
@@ -145,7 +141,7 @@ def with_defaults(manifests: Sequence[Manifest]) -> list[Manifest]:
     known = {one.title for one in manifests}
     objects = [_priority_class(name, value) for name, value in PRIORITIES.items()]
     if not any(one.obj.get("kind") == "Queue" for one in manifests):
-        objects += [queue(PARENT_QUEUE, "", 0), queue(names.DEFAULT_QUEUE, PARENT_QUEUE, 0)]
+        objects += [queue(names.PARENT_QUEUE, "", 0), queue(names.DEFAULT_QUEUE, names.PARENT_QUEUE, 0)]
     found = [manifest(SOURCE, number, obj) for number, obj in enumerate(objects)]
     return [*(one for one in found if one.title not in known), *manifests]
 

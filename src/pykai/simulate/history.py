@@ -155,6 +155,11 @@ class SimulationResult:
     left_pods: int = 0
     """Pods that exist at the end."""
 
+    @property
+    def leaves(self) -> list[str]:
+        """The names of the leaf queues."""
+        return [name for row, name in enumerate(self.queues.names) if not self.queues.children[row]]
+
 
 NAMES = ("cpu", "memory", "gpu")
 

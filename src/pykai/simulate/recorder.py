@@ -265,7 +265,7 @@ class Recorder:
     def _pod_added(self, pod: Object) -> None:
         meta = pod["metadata"]
         owner = controller_of(pod)
-        request = _request(pod)
+        request, amounts = _requested(pod)
         labels = meta.get("labels") or {}
         queue = labels.get(names.QUEUE_LABEL) or labels.get(names.LEGACY_QUEUE_LABEL) or ""
         life = PodLife(
@@ -279,8 +279,8 @@ class Recorder:
         )
         self._lives[meta["uid"]] = life
         self._uids[life.key] = meta["uid"]
-        self._amounts[meta["uid"]] = _amounts(pod, request)
-        self._requested.add(queue, self._amounts[meta["uid"]])
+        self._amounts[meta["uid"]] = amounts
+        self._requested.add(queue, amounts)
         self._waits[meta["uid"]] = Wait(self._at())
         self.history.lives.append(life)
         scheduler = pod["spec"].get("schedulerName", "default-scheduler")
@@ -396,7 +396,7 @@ class Recorder:
 
     def _allocation(self, pod: Object, life: PodLife) -> Triple:
         """Return what a bound pod holds; a memory share is converted to a fraction of its node's devices."""
-        request, (cpu, memory, gpus) = _request(pod), self._amounts[pod["metadata"]["uid"]]
+        (request, _), (cpu, memory, gpus) = _requested(pod), self._amounts[pod["metadata"]["uid"]]
         life.shared = request.kind in (GpuKind.FRACTION, GpuKind.MEMORY)
         life.portion = request.portion
         if request.kind is GpuKind.MEMORY:
@@ -552,15 +552,12 @@ def workload_of(meta: Object, owner: Object | None) -> str:
     return str(owner["name"]) if owner else ""
 
 
-def _request(pod: Object) -> GpuRequest:
-    spec = kinds.decode(json.encode(pod["spec"]), kinds.PodSpec)
-    return gpu_request(pod_amounts(decode_template(spec)), pod["metadata"].get("annotations") or {})
-
-
-def _amounts(pod: Object, request: GpuRequest) -> Triple:
-    spec = kinds.decode(json.encode(pod["spec"]), kinds.PodSpec)
-    asked = pod_amounts(decode_template(spec))
-    return asked.get("cpu", 0.0), asked.get("memory", 0.0), request.gpus
+def _requested(pod: Object) -> tuple[GpuRequest, Triple]:
+    """Return the GPU request of a pod, and the amounts it requests."""
+    template = decode_template(kinds.decode(json.encode(pod["spec"]), kinds.PodSpec))
+    found = pod_amounts(template)
+    request = gpu_request(found, pod["metadata"].get("annotations") or {})
+    return request, (found.get("cpu", 0.0), found.get("memory", 0.0), request.gpus)
 
 
 def asks(request: GpuRequest) -> str:

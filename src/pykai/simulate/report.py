@@ -56,11 +56,6 @@ def draw(outcome: SimulationResult, folder: Path) -> list[tuple[str, str]]:
     return [(name, title) for name, title, _ in plots]
 
 
-def leaves(outcome: SimulationResult) -> list[str]:
-    """Return the leaf queues by name."""
-    return [name for row, name in enumerate(outcome.queues.names) if not outcome.queues.children[row]]
-
-
 def _resource(outcome: SimulationResult) -> tuple[int, float, str]:
     has_gpus = outcome.history.samples[-1].gpus_total > 0
     return (GPU, 1.0, "GPUs") if has_gpus else (CPU, 1000.0, "CPU cores")
@@ -88,7 +83,7 @@ def _past_usage(outcome: SimulationResult, queue: str, row: int, scale: float) -
 
 
 def _queue_plot(outcome: SimulationResult) -> Any:
-    names = leaves(outcome)
+    names = outcome.leaves
     row, scale, unit = _resource(outcome)
     count = max(len(names), 1)
     figure, grid = pyplot.subplots(count, 1, figsize=(9, 0.6 + 1.7 * count), sharex=True, squeeze=False)
@@ -114,7 +109,7 @@ def _queue_plot(outcome: SimulationResult) -> Any:
 
 def _occupancy_plot(outcome: SimulationResult) -> Any:
     row, scale, unit = _resource(outcome)
-    times, names = _times(outcome), leaves(outcome)
+    times, names = _times(outcome), outcome.leaves
     figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(9, 4.6), sharex=True, height_ratios=(3, 1))
     stacked = [_series(outcome, name, row, scale)[0] for name in names]
     floor = [0.0] * len(times)
@@ -140,7 +135,7 @@ def _occupancy_plot(outcome: SimulationResult) -> Any:
 
 def _waits_plot(outcome: SimulationResult) -> Any:
     figure, axes = pyplot.subplots(figsize=(9, 3.2))
-    for number, name in enumerate(leaves(outcome)):
+    for number, name in enumerate(outcome.leaves):
         times = sorted(
             life.scheduled_at - life.arrived_at
             for life in outcome.history.lives
@@ -219,7 +214,7 @@ def _queues(outcome: SimulationResult) -> list[tuple[Cell, ...]]:
     by_queue: dict[str, list[PodLife]] = {}
     for life in outcome.history.lives:
         by_queue.setdefault(life.queue, []).append(life)
-    return [_queue(outcome, name, by_queue.get(name, [])) for name in leaves(outcome)]
+    return [_queue(outcome, name, by_queue.get(name, [])) for name in outcome.leaves]
 
 
 def _queue(outcome: SimulationResult, name: str, lives: Sequence[PodLife]) -> tuple[Cell, ...]:

@@ -119,8 +119,7 @@ def _queue(outcome: SimulationResult, queue: int, unit: tuple[int, float], width
 
 def colour(outcome: SimulationResult, queue: str) -> str:
     """Return the colour of a queue in every table; parents have none."""
-    leaves = [name for row, name in enumerate(outcome.queues.names) if not outcome.queues.children[row]]
-    return COLOURS[leaves.index(queue) % len(COLOURS)] if queue in leaves else ""
+    return COLOURS[outcome.leaves.index(queue) % len(COLOURS)] if queue in outcome.leaves else ""
 
 
 def spark(points: Sequence[tuple[float, float]], extent: tuple[float, float], width: int) -> str:
@@ -246,21 +245,18 @@ def waits(outcome: SimulationResult, rows: int) -> Iterator[Table]:
     ]
     alike: dict[tuple[bool, str], list[tuple[WorkloadRow, list[PodLife]]]] = {}
     for workload, pods in found:
-        alike.setdefault((pods[0].scheduled_at is None, without_figures(_why(pods[0]))), []).append((workload, pods))
+        alike.setdefault((pods[0].scheduled_at is None, without_figures(pods[0].waited_for)), []).append(
+            (workload, pods)
+        )
     yield table(title, columns, first([_wait(outcome, group) for group in alike.values()], rows))
-
-
-def _why(life: PodLife) -> str:
-    """Return the reason that kept a pod pending longest; empty if there is none."""
-    return life.waited_for
 
 
 def _waiting(workload: WorkloadRow) -> Iterator[list[PodLife]]:
     """Yield the workload's pods that had to wait, with time and reason."""
     by_story: dict[tuple[float, float | None, str], list[PodLife]] = {}
     for life in workload.pods:
-        if _why(life) and (life.scheduled_at is None or life.scheduled_at > life.arrived_at):
-            by_story.setdefault((life.arrived_at, life.scheduled_at, _why(life)), []).append(life)
+        if life.waited_for and (life.scheduled_at is None or life.scheduled_at > life.arrived_at):
+            by_story.setdefault((life.arrived_at, life.scheduled_at, life.waited_for), []).append(life)
     yield from by_story.values()
 
 
@@ -274,4 +270,4 @@ def _wait(outcome: SimulationResult, group: list[tuple[WorkloadRow, list[PodLife
     others = len({other.title for other, _ in group}) - 1
     if others:
         title.append(f"\nand {many(others, 'other')}", style=FAINT)
-    return [title, str(len(lives)), clock(min(life.arrived_at for life in lives)), until, _why(pods[0])]
+    return [title, str(len(lives)), clock(min(life.arrived_at for life in lives)), until, pods[0].waited_for]

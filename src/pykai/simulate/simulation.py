@@ -7,7 +7,6 @@ manifests, arriving objects, the recorder and the past usage of queues, and dete
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +18,9 @@ from pykai.hollow.hollow_node import HollowDevice, NodeLedger
 from pykai.hollow.kubelet_settings import KubeletSettings, OnStart
 from pykai.hollow.pod_lifecycle import PodLifecycles
 from pykai.kernels.fairshare import UsageRecord, normalised_use
-from pykai.kube.api import Api, EventType, Object, Patch, Resource
+from pykai.kube.api import Api, EventType, Object
 from pykai.kube.api_resources import NAMESPACE, NODE, POD
-from pykai.kube.errors import AlreadyExists, ApiError
+from pykai.kube.errors import ApiError
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import WatchChange
 from pykai.kube.memory import Admission, MemoryApi
@@ -35,13 +34,15 @@ from pykai.simulate.generate import SOURCE as INSTALLED
 from pykai.simulate.history import PodLife, Sample, SimulationResult
 from pykai.simulate.manifests import Arrival
 from pykai.simulate.recorder import Recorder
-from pykai.simulate.workload_controllers import WorkloadControllers, continued, settled
+from pykai.simulate.workload_controllers import WorkloadControllers, apply, continued
 from pykai.simulate.workloads import definitions, templated
 
 Progress = Callable[[float, int, int], object]
 """Receives (simulated seconds, finished pods, created pods); a run ends where it returns True."""
 NEVER = float("inf")
 _STEP_SECONDS = 10.0
+SETTLED_SECONDS = 120.0
+"""A run without a fixed end stops after this time without changes."""
 _DEVICE_IDS = uuid.UUID("0f6a3c8e-8a53-5d0c-9a7e-3f1f0a5b7c11")
 _NAMESPACES = (names.SYSTEM_NAMESPACE, names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
 
@@ -59,8 +60,6 @@ class Setting:
     """From the deletion of a pod until it is removed, unless annotated."""
     job_runs: float = 60.0
     """The run time of a Job's pod, unless annotated; other pods run for ever."""
-    settled: float = 120.0
-    """A run without a fixed end stops after this time without changes."""
     usage: UsageConfig | None = None
     """How past usage affects fair shares; None: not at all. The database in it is not queried."""
 
@@ -183,10 +182,11 @@ class _Run:
         found: list[str] = []
         for arrival in self._arrivals:
             try:
-                await self._apply(arrival.resource, arrival.obj)
+                await apply(self._api, arrival.resource, arrival.obj, self._setting.seed)
                 for number, (below, template) in enumerate(checks.pods_in(arrival.obj)):
                     if below and not arrival.exists:
-                        await self._apply(POD, _pod_of_template(arrival.obj, template, number))
+                        pod = _pod_of_template(arrival.obj, template, number)
+                        await apply(self._api, POD, pod, self._setting.seed)
             except ApiError as error:
                 found.append(f"{arrival.source}: {error.message}")
         return found
@@ -227,7 +227,7 @@ class _Run:
     def _is_idle(self) -> bool:
         """Whether no timer is pending and nothing has changed for a while."""
         planned = self._arrivals or self._controllers.has_schedules or self._kubelets.will_change
-        return not planned and self._time() - self._recorder.last_change >= self._setting.settled
+        return not planned and self._time() - self._recorder.last_change >= SETTLED_SECONDS
 
     # ---------------------------------------------------------------------------------------------------- arrivals
     async def _create_arrivals(self, now: float) -> None:
@@ -235,34 +235,13 @@ class _Run:
             arrival = self._arrivals.popleft()
             title = f"{arrival.obj['kind']} {'/'.join(filter(None, arrival.key))}"
             try:
-                changed = await self._apply(arrival.resource, arrival.obj)
+                changed = await apply(self._api, arrival.resource, arrival.obj, self._setting.seed)
             except ApiError as error:
                 self._recorder.log("Refused", title, error.message)
                 self._warn(f"{arrival.source}: refused: {error.message}")
                 continue
             if arrival.resource != POD and not arrival.source.startswith(INSTALLED):
                 self._recorder.log("Changed" if changed else "Arrived", title)
-
-    async def _apply(self, resource: Resource, obj: Object) -> bool:
-        """Create an object, or update the existing one; return whether it existed."""
-        meta = obj["metadata"]
-        namespace = meta.get("namespace", "")
-        if resource == POD:
-            obj = settled(obj, namespace, self._setting.seed)
-        if namespace:
-            with contextlib.suppress(AlreadyExists):
-                await self._api.create(NAMESPACE, {"metadata": {"name": namespace}})
-        try:
-            await self._api.create(resource, obj)
-            return False
-        except AlreadyExists:
-            ref = resource.ref(meta["name"], namespace)
-            present = await self._api.get(ref, Object)
-            version = {"resourceVersion": present["metadata"]["resourceVersion"]}
-            await self._api.update(ref, {**obj, "metadata": {**meta, **version}})
-            if resource == NODE:
-                await self._api.patch(ref.sub("status"), Patch.merge({"status": obj.get("status") or {}}))
-            return True
 
     def _warn(self, text: str) -> None:
         self._recorder.history.remark(text)

@@ -25,6 +25,7 @@ MARKS = (
     Mark("waiting", "░", "yellow"),
 )
 EMPTY = " "
+AXIS_PARTS = 4
 
 
 @dataclass
@@ -83,12 +84,12 @@ def cells(pods: Sequence[PodLife], end: float, width: int) -> list[Mark | None]:
     return [next((mark for mark in MARKS if mark.state in states), None) for states in found]
 
 
-def axis(end: float, width: int, labels: int = 4) -> str:
+def axis(end: float, width: int) -> str:
     """Return the time labels below the cells, each aligned with its cell."""
     line, shown = [" "] * (width + 8), ""
-    for number in range(labels + 1):
-        at = round(number * (width - 1) / labels)
-        text = clock(end * number / labels)
+    for number in range(AXIS_PARTS + 1):
+        at = round(number * (width - 1) / AXIS_PARTS)
+        text = clock(end * number / AXIS_PARTS)
         if text != shown:
             line[at : at + len(text)] = text
             shown = text

@@ -14,8 +14,8 @@ import structlog
 
 from pykai.config.usage_db import parse_cron
 from pykai.hollow.kubelet_settings import FOREVER, seconds_span, span_number
-from pykai.kube.api import Api, Deletion, EventType, Object, Patch, Propagation, Ref
-from pykai.kube.api_resources import CRON_JOB, JOB, POD
+from pykai.kube.api import Api, Deletion, EventType, Object, Patch, Propagation, Ref, Resource
+from pykai.kube.api_resources import CRON_JOB, JOB, NAMESPACE, NODE, POD
 from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.informer import InformerFactory, SharedInformer
@@ -306,6 +306,28 @@ def settled(pod: Object, namespace: str, seed: int) -> Object:
     if notes.get(names.RUN_SECONDS, FOREVER) != FOREVER:
         spec = {"restartPolicy": "Never", **spec}
     return {**pod, "metadata": {**pod["metadata"], "annotations": notes}, "spec": spec} if notes else pod
+
+
+async def apply(api: Api, resource: Resource, obj: Object, seed: int) -> bool:
+    """Create an object, with its namespace, or update the existing one; return whether it existed."""
+    meta = obj["metadata"]
+    namespace = meta.get("namespace", "")
+    if resource == POD:
+        obj = settled(obj, namespace, seed)
+    if namespace:
+        with suppress(AlreadyExists):
+            await api.create(NAMESPACE, {"metadata": {"name": namespace}})
+    try:
+        await api.create(resource, obj)
+        return False
+    except AlreadyExists:
+        ref = resource.ref(meta["name"], namespace)
+        present = await api.get(ref, Object)
+        version = {"resourceVersion": present["metadata"]["resourceVersion"]}
+        await api.update(ref, {**obj, "metadata": {**meta, **version}})
+        if resource == NODE:
+            await api.patch(ref.sub("status"), Patch.merge({"status": obj.get("status") or {}}))
+        return True
 
 
 def continued(pod: Object) -> Object:

@@ -163,38 +163,25 @@ def _ray_pod(obj: Object, node_type: str, group: str, template: Object, number: 
     return Child(POD, templated(template, f"{_name(obj)}-{group}-{number}", _prefixed("ray.io", labels)))
 
 
-def _ray_parent(field: str, version: str) -> Children:
+def _ray_parent(field: str) -> Children:
     """Return the child of a RayJob or RayService: one RayCluster."""
 
     def children(obj: Object) -> Iterator[Child]:
         meta = {"name": f"{_name(obj)}-ray", "labels": obj["metadata"].get("labels") or {}}
-        yield Child(_ray("RayCluster", version), {"metadata": meta, "spec": obj["spec"][field]})
+        yield Child(_RAY_CLUSTER, {"metadata": meta, "spec": obj["spec"][field]})
 
     return children
+
+
+def _ray_job_status(obj: Object) -> Object:
+    return {"rayClusterName": f"{_name(obj)}-ray"}
 
 
 def _custom(group: str, version: str, kind: str) -> Resource:
     return Resource(group, version, f"{kind.lower()}s", kind)
 
 
-def _ray(kind: str, version: str) -> Resource:
-    return _custom("ray.io", version, kind)
-
-
-def _ray_rows(version: str) -> tuple[SimulatedKind, ...]:
-    def job_status(obj: Object) -> Object:
-        return {"rayClusterName": f"{_name(obj)}-ray"}
-
-    def service_status(obj: Object) -> Object:
-        return {"activeServiceStatus": job_status(obj)}
-
-    return (
-        SimulatedKind(_ray("RayCluster", version), _ray_cluster),
-        SimulatedKind(_ray("RayJob", version), _ray_parent("rayClusterSpec", version), job_status),
-        SimulatedKind(_ray("RayService", version), _ray_parent("rayClusterConfig", version), service_status),
-    )
-
-
+_RAY_CLUSTER = _custom("ray.io", "v1", "RayCluster")
 _TRAINING = {
     "PyTorchJob": "pytorchReplicaSpecs",
     "TFJob": "tfReplicaSpecs",
@@ -210,7 +197,13 @@ WORKLOADS: tuple[SimulatedKind, ...] = (
     SimulatedKind(_custom("jobset.x-k8s.io", "v1alpha2", "JobSet"), _job_set),
     SimulatedKind(_custom("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"), _leader_worker_set),
     *(SimulatedKind(_custom("kubeflow.org", "v1", kind), _training(field)) for kind, field in _TRAINING.items()),
-    *_ray_rows("v1"),
+    SimulatedKind(_RAY_CLUSTER, _ray_cluster),
+    SimulatedKind(_custom("ray.io", "v1", "RayJob"), _ray_parent("rayClusterSpec"), _ray_job_status),
+    SimulatedKind(
+        _custom("ray.io", "v1", "RayService"),
+        _ray_parent("rayClusterConfig"),
+        lambda obj: {"activeServiceStatus": _ray_job_status(obj)},
+    ),
 )
 
 

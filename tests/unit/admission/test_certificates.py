@@ -126,7 +126,7 @@ def test_a_service_with_a_very_long_name() -> None:
 
 
 def test_the_bundle_holds_living_authorities_once(credentials: ServingCredentials) -> None:
-    short = issue(NAMES, NOW, lifetime=timedelta(days=1))
+    short = issue(NAMES, NOW - LIFETIME + timedelta(days=1))
     both = [credentials.authority, short.authority, credentials.authority]
     assert trust_bundle(both, NOW) == credentials.authority + short.authority
     assert trust_bundle(both, NOW + timedelta(days=2)) == credentials.authority

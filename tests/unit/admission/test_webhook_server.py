@@ -177,22 +177,19 @@ async def test_a_renewal_that_fails_does_not_end_the_service(tmp_path: Path) -> 
         assert await presented(server, 1)
 
 
-async def test_started_says_whether_requests_are_served(tmp_path: Path) -> None:
+async def test_the_port_is_known_once_requests_are_served(tmp_path: Path) -> None:
     write(tmp_path, credentials(1))
     server = WebhookServer(ADMISSION, Listen("127.0.0.1", 0, certificates=tmp_path))
-    assert not server.started
-    with pytest.raises(RuntimeError, match="not been started"):
-        _ = server.port
-    await server.start()
-    assert server.started
-    await server.stop()
-    assert not server.started
+    assert not server.port
+    async with server:
+        assert server.port
     assert asyncio.all_tasks() == {asyncio.current_task()}, "nothing goes on"
 
 
 async def test_a_server_without_certificate_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match="cannot read the serving certificate"):
-        await WebhookServer(ADMISSION, Listen("127.0.0.1", 0, certificates=tmp_path)).start()
+        async with WebhookServer(ADMISSION, Listen("127.0.0.1", 0, certificates=tmp_path)):
+            pass
 
 
 def test_only_known_paths_are_served() -> None:

@@ -14,11 +14,9 @@ from cryptography.hazmat.primitives import serialization
 
 from pykai.cli.main import CommandTable, main
 from pykai.cli.operator import WEBHOOKS, check_command_line, check_configuration, environment_of, ping, serving_secret
-from pykai.cli.scheduler import scheduler
 from pykai.config.fields import FieldError
-from pykai.controllers.operator.components import Endpoint, PodScope
+from pykai.controllers.operator.components import Endpoint
 from pykai.controllers.operator.desired import Validators, desired, validated
-from pykai.controllers.operator.shards import SCHEDULER_FLAGS
 from tests.unit.controllers.operator.cluster import OWNER, PARTS, container_of, installation, wanted
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -58,9 +56,9 @@ def test_a_key_that_was_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_registrations_lead_to_the_service() -> None:
-    scope = PodScope("kai-scheduler", "kai-scheduler", None, {"team": "a"}, {"gpu": "yes"})
+    spec = {"global": {"namespaceLabelSelector": {"team": "a"}, "podLabelSelector": {"gpu": "yes"}}}
     made = [
-        *WEBHOOKS.pods(AT, scope, ("m", "v")),
+        *WEBHOOKS.pods(AT, installation(spec).config, ("m", "v")),
         *WEBHOOKS.queues(AT, "q-"),
         *WEBHOOKS.pod_groups(AT, "g-"),
     ]
@@ -153,9 +151,10 @@ def test_components_take_the_flags_that_the_operator_gives(spec: dict[str, Any])
         command.make_context(subcommand, list(container_of(item)["args"]))
 
 
-def test_shards_may_use_every_flag_of_the_scheduler() -> None:
-    options = {option.removeprefix("--") for parameter in scheduler.params for option in parameter.opts}
-    assert options - {"kubeconfig"} == SCHEDULER_FLAGS
+def test_a_shard_with_a_flag_that_the_scheduler_does_not_have_is_refused() -> None:
+    made = desired(installation(), {"default": {"args": {"fly": "high"}}}, PARTS, OWNER)
+    refused = validated(made, Validators(check_command_line, check_configuration)).refused
+    assert refused == {"default": "spec: flags of scheduler: No such option '--fly'."}
 
 
 @pytest.mark.parametrize("spec", [{}, EVERYTHING], ids=["defaults", "everything"])

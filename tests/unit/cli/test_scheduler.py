@@ -72,7 +72,7 @@ def test_without_flags_everything_is_as_documented() -> None:
 
 @pytest.mark.parametrize(("flag", "expected"), CHANGED.items())
 def test_a_flag_changes_its_parameter_and_no_other(flag: str, expected: dict[str, Any]) -> None:
-    assert app.params_of(given(flag)) == SchedulerParams(**expected)
+    assert app.settings_of(given(flag)).options.params == SchedulerParams(**expected)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from pykai.cli.admission import (
     QUEUES,
     Webhooks,
     WebhookSettings,
-    covers,
     put_configuration,
     watched_queues,
 )
@@ -134,17 +133,3 @@ async def test_a_registration_others_write_all_the_time_is_given_up() -> None:
         await put_configuration(
             api, MUTATING_WEBHOOK, {"metadata": {"name": "x", "labels": {"a": "b"}}, "webhooks": []}
         )
-
-
-@pytest.mark.parametrize(
-    ("live", "wanted", "expected"),
-    [
-        ({"a": 1, "b": 2}, {"a": 1}, True),
-        ({"a": 1}, {"a": 2}, False),
-        ({"a": [{"x": 1, "y": 2}]}, {"a": [{"x": 1}]}, True),
-        ({"a": [1, 2]}, {"a": [1]}, False),
-        ({}, {"a": {}}, False),
-    ],
-)
-def test_what_others_added_does_not_count(live: Any, wanted: Any, expected: bool) -> None:
-    assert covers(live, wanted) is expected

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pykai.controllers.ttl_cache import MUTATION_SECONDS, MutationCache, TTLCache
-from pykai.controllers.unstructured import merge_patch, to_unstructured, unstructured_pod
+from pykai.controllers.unstructured import merge_patch_between, to_unstructured, unstructured_pod
 from pykai.kube.api import EventType
 from pykai.kube.informer_store import WatchChange
 from pykai.objects import kinds
@@ -94,7 +94,7 @@ async def test_a_write_that_is_never_shown_is_not_believed_for_ever() -> None:
     ],
 )
 def test_the_patch_between_two_states(old: Any, new: Any, patch: Any) -> None:
-    assert merge_patch(old, new) == patch
+    assert merge_patch_between(old, new) == patch
 
 
 def test_a_pods_phase_is_there_even_at_its_default() -> None:

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from pykai.config import scheduler_config
-from pykai.config.scheduler_config import SchedulerConfig
 from pykai.dashboard.board import DecidedMoment, Title
-from pykai.dashboard.live_board import Following, LiveBoard
+from pykai.dashboard.live_board import LiveBoard
+from pykai.explain.live_cluster import SchedulerSetting
 from pykai.kube.api import EVERYTHING, Api, Object, Paging, Resource, Selection
 from pykai.kube.api_resources import CONFIG_MAP, EVENT, NAMESPACE, NODE, POD, POD_GROUP, QUEUE
 from pykai.kube.errors import Forbidden, Unauthorized
-from pykai.plugins import registry
 from tests.unit.dashboard.boards import TEAMS, cluster, workload
 from tests.unit.scheduler.rig import RecordingApi
 
@@ -52,8 +50,7 @@ async def following(api: CountingApi) -> AsyncIterator[LiveBoard]:
     for name in TEAMS:
         await api.create(NAMESPACE, {"metadata": {"name": name}})
     await fill(api, cluster())
-    policy = scheduler_config.policy(SchedulerConfig(), registry.make, registry.BUILT_IN)
-    board = LiveBoard(Title("live", "memory"), api, Following(policy))
+    board = LiveBoard(Title("live", "memory"), api, SchedulerSetting())
     run = asyncio.create_task(board.run())
     try:
         yield board
@@ -150,6 +147,5 @@ async def test_the_error_that_ends_an_informer_ends_the_board_as_it_is() -> None
         async def list(self, *arguments: Any) -> Any:
             raise Unauthorized("the token has expired")
 
-    policy = scheduler_config.policy(SchedulerConfig(), registry.make, registry.BUILT_IN)
     with pytest.raises(Unauthorized, match="expired"):
-        await LiveBoard(Title("live", "memory"), Expired(), Following(policy)).run()
+        await LiveBoard(Title("live", "memory"), Expired(), SchedulerSetting()).run()

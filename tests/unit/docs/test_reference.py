@@ -68,7 +68,7 @@ def test_labels_and_annotations_are_described() -> None:
     told = [text for title, text in zip(sections[1::2], sections[2::2], strict=True) if title in TOLD]
     wanted = {value for text in told for value in re.findall(r'Final = "(.*)"', text)}
     described = {*objects.WRITTEN_BY_USERS, *objects.WRITTEN_BY_KAI}
-    assert wanted - described == {"default-queue", *OF_OTHERS}
+    assert wanted - described == {names.DEFAULT_QUEUE, names.PARENT_QUEUE, *OF_OTHERS}
 
 
 def test_every_kind_of_workload_is_described() -> None:

@@ -11,6 +11,7 @@ from pykai.cache.cluster import ClusterCache
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
 from pykai.explain.device_map import device_map
+from pykai.explain.source import Decided
 from pykai.explain.views import Amount, EvictionView, Overview
 from pykai.model.params import SchedulerParams
 from pykai.objects.units import rfc3339
@@ -33,7 +34,7 @@ def policy() -> Policy:
 def overview(*objects: Manifest) -> Overview:
     """What the built-in policy makes of a cluster."""
     taken, rules = snapshot(objects), policy()
-    return Overview(taken, decide(taken, rules, NOW), rules, NOW)
+    return Overview(Decided(taken, decide(taken, rules, NOW), rules, NOW, ClusterCache(SchedulerParams())))
 
 
 def gang(name: str, queue: str, gpus: int = 1, at: str = "", **spec: Any) -> list[Manifest]:
@@ -113,7 +114,7 @@ def test_a_queue_of_higher_priority_may_take_what_is_within_quota(by_priority: s
     taken = snapshot([*objects, *gang("x", "a", 4, "n1"), *gang("y", "b", 1)])
     arguments = {"proportion": {"queuePriorityInQuotaReclaim": by_priority}}
     rules = Policy(registry.make_all([(name, arguments.get(name, {})) for name in registry.BUILT_IN]))
-    found = Overview(taken, decide(taken, rules, NOW), rules, NOW)
+    found = Overview(Decided(taken, decide(taken, rules, NOW), rules, NOW, ClusterCache(SchedulerParams())))
     assert [each.may_reclaim_from for each in found.queues if each.name == "b"] == [reclaims]
     assert tuple(each.queue for each in found.evictions) == reclaims
 
@@ -133,7 +134,7 @@ def test_figures_equal_the_metrics_of_the_scheduler() -> None:
     metrics = Metrics(SCHEDULER, "kai")
     record(decision, metrics)
     text = metrics.text().decode()
-    for each in Overview(decision.snapshot, decision.plan, decision.policy, NOW).queues:
+    for each in Overview(Decided(decision.snapshot, decision.plan, decision.policy, NOW, cache)).queues:
         shown = {
             "queue_fair_share_gpu": each.fair_share.gpu,
             "queue_fair_share_cpu_cores": each.fair_share.cpu,

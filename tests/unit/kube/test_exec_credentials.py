@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from pykai.kube.auth import from_kubeconfig
+from pykai.kube.auth import CredentialProgram, from_kubeconfig
 from pykai.kube.clock import wall
 from pykai.kube.errors import CredentialsError
-from pykai.kube.exec_credentials import CredentialProgram
 from pykai.objects.units import rfc3339
 
 from .test_auth import CERTIFICATE, KEY, write

@@ -8,13 +8,12 @@ import time
 import pytest
 
 from pykai.kube.api import Body, Object, Patch, Ref
-from pykai.kube.api_resources import EVENT, LEASE, SERVICE_ACCOUNT
+from pykai.kube.api_resources import LEASE, SERVICE_ACCOUNT
 from pykai.kube.errors import NotFound, Unavailable
-from pykai.kube.events import EventRecorder
 from pykai.kube.lease import LEASE_SECONDS, RENEW_SECONDS, Election, LeadershipLost
 from pykai.kube.memory import MemoryApi
 
-from .flaky import running, until
+from .flaky import until
 
 pytestmark = pytest.mark.virtual_time
 
@@ -253,17 +252,3 @@ async def test_an_error_of_the_work_is_passed_on_and_the_lease_released(api: Cut
     with pytest.raises(KeyError):
         await Election(api, REF, "one").run(fail)
     assert (await api.get(REF, Object))["spec"]["holderIdentity"] == ""
-
-
-async def test_the_new_leader_is_announced(api: CutOffApi) -> None:
-    async def work() -> None:
-        return
-
-    recorder = EventRecorder(api, "scheduler")
-    await Election(api, REF, "one").run(work, recorder)
-    async with running(recorder.run()):
-        await asyncio.sleep(1)
-    (event,) = (await api.list(EVENT, Object)).items
-    assert (event["reason"], event["message"]) == ("LeaderElection", "one became leader")
-    assert event["involvedObject"]["kind"] == "Lease"
-    assert event["involvedObject"]["uid"] == (await api.get(REF, Object))["metadata"]["uid"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from charts.shapes import array, record, text
 
-from pykai.kube.errors import BadRequest, Conflict, Invalid
+from pykai.kube.errors import BadRequest, Invalid
 from pykai.kube.memory.patches import (
     applied,
     built_in_keys,
@@ -122,21 +122,17 @@ def test_leaves_of_keyed_and_plain_lists() -> None:
 def test_managers_share_a_keyed_list() -> None:
     one = {"spec": {"containers": [{"name": "a", "image": "1"}]}}
     two = {"spec": {"containers": [{"name": "b", "image": "1"}]}}
-    body, owners = applied({}, {}, one, ("left", False), built_in_keys)
-    body, owners = applied(body, owners, two, ("right", False), built_in_keys)
+    body, owners = applied({}, {}, one, "left", built_in_keys)
+    body, owners = applied(body, owners, two, "right", built_in_keys)
     assert [c["name"] for c in body["spec"]["containers"]] == ["a", "b"]
-    body, owners = applied(body, owners, {"metadata": {}}, ("left", False), built_in_keys)
+    body, owners = applied(body, owners, {"metadata": {}}, "left", built_in_keys)
     assert body["spec"]["containers"] == [{"name": "b", "image": "1"}]
 
 
-def test_a_conflict_names_field_and_manager() -> None:
-    body, owners = applied(
-        {}, {}, {"spec": {"containers": [{"name": "a", "image": "1"}]}}, ("left", False), built_in_keys
-    )
+def test_a_manager_takes_the_fields_that_it_changes() -> None:
+    body, owners = applied({}, {}, {"spec": {"containers": [{"name": "a", "image": "1"}]}}, "left", built_in_keys)
     other = {"spec": {"containers": [{"name": "a", "image": "2"}]}}
-    with pytest.raises(Conflict, match=r'conflict with "left": \.spec\.containers\[a\]\.image'):
-        applied(body, owners, other, ("right", False), built_in_keys)
-    body, owners = applied(body, owners, other, ("right", True), built_in_keys)
+    body, owners = applied(body, owners, other, "right", built_in_keys)
     assert body["spec"]["containers"][0]["image"] == "2"
     assert ("spec", "containers", ("a",), "image") not in owners["left"]
 
@@ -153,15 +149,15 @@ def test_a_custom_resources_lists_follow_its_schema() -> None:
 
 
 def test_what_a_plain_write_removes_nobody_owns() -> None:
-    body, owners = applied({}, {}, {"data": {"x": "1", "y": "1"}}, ("left", False), built_in_keys)
+    body, owners = applied({}, {}, {"data": {"x": "1", "y": "1"}}, "left", built_in_keys)
     after: dict[str, Any] = {"data": {"y": "1"}}
     owners = owners_after_write(owners, body, after, built_in_keys)
     assert owners["left"] == frozenset({("data", "y")})
-    again, _ = applied(after, owners, {"data": {"x": "2", "y": "1"}}, ("left", False), built_in_keys)
+    again, _ = applied(after, owners, {"data": {"x": "2", "y": "1"}}, "left", built_in_keys)
     assert again == {"data": {"x": "2", "y": "1"}}
 
 
 def test_inputs_stay_as_they_are() -> None:
     current, config = {"data": {"x": "1"}}, {"data": {"y": "1"}}
-    applied(current, {}, config, ("left", True), built_in_keys)
+    applied(current, {}, config, "left", built_in_keys)
     assert (current, config) == ({"data": {"x": "1"}}, {"data": {"y": "1"}})

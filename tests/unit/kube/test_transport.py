@@ -106,7 +106,7 @@ async def test_requests_as_the_server_expects_them(api: HttpApi, script: Script)
     await api.list(NODE, Object, paging=Paging(version="0"))
     await api.create(CONFIG_MAP, {"metadata": {"name": "a"}}, "ns")
     await api.patch(REF.sub("status"), Patch.merge({"x": 1}))
-    await api.patch(REF, Patch.apply({"data": {}}, "me", force=False))
+    await api.patch(REF, Patch.apply({"data": {}}, "me"))
     await api.delete(NODE.ref("n:1"), Deletion(grace_seconds=0, uid="u"))
     assert [(r.method, r.raw_path) for r in script.asked] == [
         ("GET", "/api/v1/namespaces/ns/configmaps/a"),
@@ -118,7 +118,7 @@ async def test_requests_as_the_server_expects_them(api: HttpApi, script: Script)
         ("GET", "/api/v1/nodes?resourceVersion=0"),
         ("POST", "/api/v1/namespaces/ns/configmaps"),
         ("PATCH", "/api/v1/namespaces/ns/configmaps/a/status"),
-        ("PATCH", "/api/v1/namespaces/ns/configmaps/a?fieldManager=me&force=false"),
+        ("PATCH", "/api/v1/namespaces/ns/configmaps/a?fieldManager=me&force=true"),
         ("DELETE", "/api/v1/nodes/n%3A1"),
     ]
     assert [r.content_type for r in script.asked[4:6]] == [

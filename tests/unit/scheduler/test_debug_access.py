@@ -79,7 +79,8 @@ async def test_the_server_reviews_token_and_right(known: bool, allowed: bool) ->
     assert api.asked[0] == {"token": "t"}
     if known:
         attributes = {"path": "/get-snapshot", "verb": "get"}
-        assert api.asked[1] == {"user": "ann", "groups": ["ops"], "uid": "", "nonResourceAttributes": attributes}
+        user = {"user": "ann", "groups": ["ops"], "uid": "", "extra": {}}
+        assert api.asked[1] == {**user, "nonResourceAttributes": attributes}
 
 
 async def test_without_an_answer_nobody_may_read() -> None:

@@ -11,6 +11,7 @@ from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import Change, ClusterCache
 from pykai.kube.api import Api, Object, Patch, Ref
 from pykai.kube.events import EventRecorder
+from pykai.kube.workqueue import ReconcileLoop
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.objects.kinds import Pod, PodGroup, Queue
@@ -61,9 +62,9 @@ class Bench:
     def __init__(self) -> None:
         self.server, self.keys, self.cache = Server(), Keys(), ClusterCache(SchedulerParams())
         api = cast(Api, self.server)
-        queue = WriteQueue(self.keys, lambda: 0.0, Spacing(0.0, 0.0, 0.0))
+        queue = WriteQueue(cast(ReconcileLoop[Hashable], self.keys), Spacing(0.0, 0.0, 0.0))
         self.run = queue.run
-        access = WriteAccess(api, EventRecorder(api, "test"), queue, lambda: 0.0)
+        access = WriteAccess(api, EventRecorder(api, "test"), queue)
         self.updater = StatusUpdater(access, self.cache, Assumptions())
 
     def show(self, kind: type[Any], obj: Object, version: int, uid: str = "u") -> None:

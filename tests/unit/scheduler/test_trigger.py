@@ -1,4 +1,4 @@
-"""When cycles run, on a clock that stands still until it is moved."""
+"""When cycles run. Time is virtual."""
 
 from __future__ import annotations
 
@@ -6,39 +6,30 @@ import asyncio
 
 import pytest
 
+from pykai.kube.clock import steady
 from pykai.scheduler.queueing_hints import NEVER, CycleTrigger, Debounce, Hint
 from tests.timeouts import TIMEOUT_SECONDS
 
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+pytestmark = pytest.mark.virtual_time
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def trigger() -> CycleTrigger:
+    return CycleTrigger(Debounce(period=1.0, pause=0.02, burst=0.05, rest=0.5, refresh=60.0))
 
 
-@pytest.fixture
-def trigger(clock: Clock) -> CycleTrigger:
-    return CycleTrigger(Debounce(period=1.0, pause=0.02, burst=0.05, rest=0.5, refresh=60.0), clock)
-
-
-def test_nothing_is_due_by_itself(trigger: CycleTrigger) -> None:
+async def test_nothing_is_due_by_itself(trigger: CycleTrigger) -> None:
     assert trigger.due() == NEVER
 
 
-def test_a_burst_is_one_cycle(trigger: CycleTrigger, clock: Clock) -> None:
+async def test_a_burst_is_one_cycle(trigger: CycleTrigger) -> None:
+    began = steady()
     trigger.hint(Hint.QUEUE)
-    assert trigger.due() == pytest.approx(100.02)
-    for later, due in ((100.01, 100.03), (100.03, 100.05), (100.045, 100.05)):
-        clock.now = later
+    assert trigger.due() == pytest.approx(began + 0.02)
+    for later, due in ((0.01, 0.03), (0.03, 0.05), (0.045, 0.05)):
+        await asyncio.sleep(began + later - steady())
         trigger.hint(Hint.QUEUE)
-        assert trigger.due() == pytest.approx(due)
+        assert trigger.due() == pytest.approx(began + due)
     trigger.begin()
     assert trigger.due() == NEVER
 
@@ -57,31 +48,31 @@ def test_a_burst_is_one_cycle(trigger: CycleTrigger, clock: Clock) -> None:
         (True, Hint.SKIP, NEVER),
     ],
 )
-def test_how_soon_a_cycle_follows(trigger: CycleTrigger, clock: Clock, waits: bool, hint: Hint, after: float) -> None:
+async def test_how_soon_a_cycle_follows(trigger: CycleTrigger, waits: bool, hint: Hint, after: float) -> None:
     trigger.pods_wait = waits
     trigger.hint(hint)
-    assert trigger.due() == pytest.approx(clock.now + after)
+    assert trigger.due() == pytest.approx(steady() + after)
 
 
-def test_a_long_cycle_is_followed_by_a_rest(trigger: CycleTrigger, clock: Clock) -> None:
+async def test_a_long_cycle_is_followed_by_a_rest(trigger: CycleTrigger) -> None:
     trigger.end(took=0.4)
     trigger.hint(Hint.QUEUE)
-    assert trigger.due() == pytest.approx(clock.now + 0.2)
+    assert trigger.due() == pytest.approx(steady() + 0.2)
     trigger.end(took=30.0)
-    assert trigger.due() == pytest.approx(clock.now + 1.0)
+    assert trigger.due() == pytest.approx(steady() + 1.0)
 
 
-def test_who_waits_is_looked_at_now_and_then(trigger: CycleTrigger, clock: Clock) -> None:
+async def test_who_waits_is_looked_at_now_and_then(trigger: CycleTrigger) -> None:
     trigger.pods_wait = True
     trigger.end(took=0.0)
-    assert trigger.due() == clock.now + 60.0
-    trigger.request_by(clock.now + 5.0)
-    trigger.request_by(clock.now + 7.0)
-    assert trigger.due() == clock.now + 5.0
+    assert trigger.due() == steady() + 60.0
+    trigger.request_by(steady() + 5.0)
+    trigger.request_by(steady() + 7.0)
+    assert trigger.due() == steady() + 5.0
 
 
 async def test_waiting_ends_when_something_comes_up() -> None:
-    trigger = CycleTrigger(Debounce(pause=0.0, burst=0.0), asyncio.get_running_loop().time)
+    trigger = CycleTrigger(Debounce(pause=0.0, burst=0.0))
     task = asyncio.create_task(trigger.wait())
     await asyncio.sleep(0.01)
     assert not task.done()

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
 import pytest
 
-from pykai.kube.clock import steady
 from pykai.kube.errors import Conflict, Forbidden, NotFound
 from pykai.kube.workqueue import Pace, ReconcileLoop
 from pykai.scheduler.status_updater import Spacing, WriteQueue
@@ -22,7 +21,7 @@ Write = Callable[[], Awaitable[None]]
 async def write_queue() -> AsyncIterator[WriteQueue]:
     pace = Pace(workers=2, first_seconds=0.1)
     set_jitter(0.0)
-    made = WriteQueue(ReconcileLoop[Hashable]("test", pace), steady, Spacing(first=1.0, longest=3.0, quiet=60.0))
+    made = WriteQueue(ReconcileLoop[Hashable]("test", pace), Spacing(first=1.0, longest=3.0, quiet=60.0))
     task = asyncio.create_task(made.run())
     yield made
     task.cancel()

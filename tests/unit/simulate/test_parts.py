@@ -64,7 +64,7 @@ def test_clock(seconds: float, text: str) -> None:
 
 
 def test_axis_and_spark() -> None:
-    assert axis(100.0, 21, 2) == "0:00      0:50      1:40"
+    assert axis(200.0, 41) == "0:00      0:50      1:40      2:30      3:20"
     assert spark([(0.0, 4.0), (50.0, 1.0), (90.0, 0.0)], (100.0, 4.0), 10) == "██████▃▃▃▃"
     assert spark([(0.0, 0.0)], (100.0, 0.0), 10) == " " * 10
 

@@ -215,7 +215,7 @@ class BindStatusUpdater:
     def bound(self, pod: Pod, node: str) -> str:
         """Record the event of a bound pod; returns its text."""
         text = f"Pod bound successfully to node {node}"
-        self._recorder.record(_about(pod), BOUND, text)
+        self._recorder.record(Regarding.of(POD, pod.metadata), BOUND, text)
         return text
 
     def succeeded(self, request: BindRequest, pod: Pod, node: str) -> None:
@@ -246,7 +246,7 @@ class BindStatusUpdater:
         if pod is not None:
             title = pod.metadata.title
             text = f"Failed to bind pod {title} to node {request.spec.selected_node}: {why}"
-            self._recorder.record(_about(pod), BINDING_ERROR, text, "Warning")
+            self._recorder.record(Regarding.of(POD, pod.metadata), BINDING_ERROR, text, "Warning")
             condition = Condition(type=names.POD_BOUND, status="False", reason=BINDING_ERROR, message=text)
             if _bound_condition(pod) != condition:
                 self._unbound.put(pod.metadata.uid, True)
@@ -297,7 +297,3 @@ class BindStatusUpdater:
 
 def _bound_condition(pod: Pod) -> Condition | None:
     return next((each for each in pod.status.conditions or () if each.type == names.POD_BOUND), None)
-
-
-def _about(pod: Pod) -> Regarding:
-    return Regarding("v1", "Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)

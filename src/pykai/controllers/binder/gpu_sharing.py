@@ -1,4 +1,4 @@
-"""How a container learns its share of a GPU: two ConfigMaps, or annotations of the pod (NvFractions).
+"""How a container gets its share of a GPU: two ConfigMaps, or annotations of the pod (NvFractions).
 
 ConfigMaps: admission refers the container to them, and the kubelet does not start it until both exist. The pod owns
 them, and they are deleted with it. Their content is a function of the pod, the bind request and the devices, so writing

@@ -136,7 +136,7 @@ def _container(template: ReservationTemplate) -> Object:
 
 
 def described_container(reservation: Object) -> str:
-    """Why the container of a reservation pod does not run and how it ended last; empty if there is no trouble."""
+    """Why the container of a reservation pod does not run and how it ended last; empty if it runs and never failed."""
     statuses: list[Object] = (reservation.get("status") or {}).get("containerStatuses") or []
     status = statuses[0] if statuses else {}
     state = status.get("state") or {}
@@ -358,8 +358,7 @@ class Reservations:
         for pod in change.evict:
             meta = pod.metadata
             text = f"The reservation of GPU group {key.group} on node {key.node} is gone: the pod is deleted, its GPU "
-            about = Regarding("v1", "Pod", meta.name, meta.namespace, meta.uid)
-            self._recorder.record(about, LOST, text + "may be given to others", "Warning")
+            self._recorder.record(Regarding.of(POD, meta), LOST, text + "may be given to others", "Warning")
             log.warning(
                 "pod without GPU reservation, deleting", pod=pod.metadata.title, node=key.node, gpu_group=key.group
             )

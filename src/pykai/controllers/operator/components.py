@@ -6,8 +6,8 @@ The webhook package is beside this one, so the operator gets its contributions a
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pykai.controllers.operator import component_flags, deployments
@@ -41,32 +41,16 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class PodScope:
-    """Which pods the pod webhooks receive; `queue_label_key` None: those of all namespaces.
-
-    `guards_devices`: also pods that request no share of a GPU. `checks_resizes`: also resizes of pods.
-    """
-
-    scheduler_name: str
-    system_namespace: str
-    queue_label_key: str | None = None
-    namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    pod_labels: Mapping[str, str] = field(default_factory=dict)
-    guards_devices: bool = False
-    checks_resizes: bool = False
-
-
-@dataclass(frozen=True)
 class WebhookParts:
     """Functions of the webhook package.
 
     `issue(service, namespace, present)` returns the data of a serving certificate's Secret: `present` itself while it
-    is valid. `pods`, `queues` and `pod_groups` return webhook configurations; `merged(wanted, live)` keeps the fields
-    that other clients added to a live one.
+    is valid. `pods` (with the names of its two), `queues` and `pod_groups` (with the prefix of theirs) return webhook
+    configurations; `merged(wanted, live)` keeps the fields that other clients added to a live one.
     """
 
     issue: Callable[[str, str, SecretData | None], SecretData]
-    pods: Callable[[Endpoint, PodScope, tuple[str, str]], list[Object]]
+    pods: Callable[[Endpoint, Config, tuple[str, str]], list[Object]]
     queues: Callable[[Endpoint, str], list[Object]]
     pod_groups: Callable[[Endpoint, str], list[Object]]
     merged: Callable[[Object, Object], Object]
@@ -77,21 +61,6 @@ def endpoint(service: str, port: int, installation: Installation) -> Endpoint:
     data = installation.facts.certificates.get(service) or {}
     authority = base64.b64decode(data.get(AUTHORITY) or data.get(CERTIFICATE) or "")
     return Endpoint(installation.config.namespace, service, port, authority)
-
-
-def scope(installation: Installation) -> PodScope:
-    """Return which pods the pod webhooks must receive."""
-    config = installation.config
-    key = config.shared.queue_label_key if config.admission.queue_label_selector else None
-    return PodScope(
-        config.shared.scheduler_name,
-        config.namespace,
-        key,
-        config.shared.namespace_label_selector,
-        config.shared.pod_label_selector,
-        config.admission.block_nvidia_visible_devices,
-        config.admission.in_place_pod_resize.validate_quota,
-    )
 
 
 ComponentSpec = (
@@ -188,7 +157,7 @@ def _register_pods(installation: Installation, parts: WebhookParts) -> list[Obje
     own = installation.config.admission
     called = (own.mutating_webhook_configuration_name, own.validating_webhook_configuration_name)
     at = endpoint("admission", own.webhook.port, installation)
-    return parts.pods(replace(at, service=own.service_name), scope(installation), called)
+    return parts.pods(replace(at, service=own.service_name), installation.config, called)
 
 
 def _register(

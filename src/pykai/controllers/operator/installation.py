@@ -6,9 +6,6 @@ written for KAI use the names of its images, which are also the schema's default
 Config and SchedulingShard are read with the defaults of their schemas. The API server applies defaults only inside
 objects that are present; here absent objects are created first, so that a spec of `{}` becomes complete. A component
 without `vpa` uses the global one.
-
-Kueue's Topologies are copied before a new version starts. An existing Topology is never changed: after the first copy
-its administrator owns it.
 """
 
 from __future__ import annotations
@@ -18,13 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import structlog
 from msgspec import Struct
 
 from pykai.config.fields import FieldError, converted
-from pykai.kube.api import Api, Fields, Object, Resource
-from pykai.kube.api_resources import CRD, TOPOLOGY
-from pykai.kube.errors import AlreadyExists, NotFound
+from pykai.kube.api import Fields, Object
 from pykai.objects import names
 from pykai.objects.config_kinds import Config, ImageSpec
 from pykai.objects.crds import CONFIG, SHARD
@@ -181,32 +175,3 @@ def with_defaults(value: Any, schema: Schema) -> Any:
         elif part.get("properties"):
             result[name] = with_defaults({}, part)
     return result
-
-
-MIGRATED_FROM: Final = "kai.scheduler/migrated-from"
-KUEUE: Final = Resource("kueue.x-k8s.io", "v1beta1", "topologies", "Topology", False)
-
-log = structlog.get_logger("upgrade")
-
-
-async def topologies(api: Api) -> list[str]:
-    """Copy Kueue's Topologies that have no Topology of the same name here; return the names of the copies."""
-    try:
-        definition = await api.get(CRD.ref(KUEUE.qualified), Object)
-    except NotFound:  # Kueue is not installed
-        return []
-    versions = definition["spec"]["versions"]
-    version = next((each["name"] for each in versions if each.get("storage")), KUEUE.version)
-    stored = Resource(KUEUE.group, version, KUEUE.plural, KUEUE.kind, False)
-    copied = []
-    for found in (await api.list(stored, Object)).items:
-        name = found["metadata"]["name"]
-        levels = [{"nodeLabel": level["nodeLabel"]} for level in (found.get("spec") or {}).get("levels") or ()]
-        metadata = {"name": name, "annotations": {MIGRATED_FROM: KUEUE.group}}
-        try:
-            await api.create(TOPOLOGY, {"metadata": metadata, "spec": {"levels": levels}})
-        except AlreadyExists:
-            continue
-        copied.append(name)
-        log.info("topology copied", name=name, levels=len(levels))
-    return copied

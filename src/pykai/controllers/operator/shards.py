@@ -24,52 +24,6 @@ from pykai.objects import names
 from pykai.objects.config_kinds import PortSpec
 from pykai.objects.shard_kinds import ShardSpec
 
-SCHEDULER_FLAGS: Final = frozenset(
-    {
-        "allow-consolidating-reclaim",
-        "burst",
-        "cpu-worker-node-label-key",
-        "default-staleness-grace-period",
-        "detailed-fit-errors",
-        "enable-profiler",
-        "feature-gates",
-        "full-hierarchy-fairness",
-        "gpu-sharing-mode",
-        "gpu-worker-node-label-key",
-        "leader-elect",
-        "listen-address",
-        "log-flush-frequency",
-        "log-json",
-        "max-consolidation-preemptees",
-        "metrics-namespace",
-        "mig-worker-node-label-key",
-        "namespace",
-        "nodepool-label-key",
-        "num-of-status-recording-workers",
-        "partition-label-value",
-        "plugin-server-port",
-        "profiler-port",
-        "pyroscope-address",
-        "pyroscope-block-profiler-rate",
-        "pyroscope-mutex-profiler-rate",
-        "qps",
-        "queue-label-key",
-        "resource-reservation-app-label",
-        "restrict-node-scheduling",
-        "schedule-csi-storage",
-        "schedule-period",
-        "scheduler-conf",
-        "scheduler-name",
-        "stuck-in-releasing-threshold",
-        "update-pod-eviction-condition",
-        "enable-workload-eviction-metrics",
-        "use-scheduling-signatures",
-        "v",
-        "version",
-    }
-)
-
-
 FILE: Final = "config.yaml"
 FOLDER: Final = "/etc/config"
 SPREAD: Final = "spread"
@@ -242,9 +196,6 @@ def _workload(shard: Shard, installation: Installation, text: str) -> Deployment
 def _scheduler_flags(shard: Shard, installation: Installation) -> list[str]:
     """Return the flags we set, then the shard's own, which override them because the last value of a flag wins."""
     config = installation.config
-    for name in shard.spec.args:
-        if name not in SCHEDULER_FLAGS:
-            raise FieldError(f"spec.args.{name}", "the scheduler has no such flag")
     generated = {
         "scheduler-conf": f"{FOLDER}/{FILE}",
         "scheduler-name": config.shared.scheduler_name,

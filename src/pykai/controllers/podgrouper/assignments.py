@@ -17,7 +17,7 @@ from pykai.controllers.podgrouper.grouping import pod_patch
 from pykai.controllers.podgrouper.podgroup import pod_group_to_write
 from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, GroupingSettings, GroupSpec
 from pykai.controllers.ttl_cache import MUTATION_SECONDS, MutationCache, TTLCache
-from pykai.controllers.unstructured import merge_patch, to_unstructured, unstructured_pod
+from pykai.controllers.unstructured import merge_patch_between, to_unstructured, unstructured_pod
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.api_resources import POD, POD_GROUP
 from pykai.kube.codec import version_number
@@ -184,8 +184,8 @@ class GroupWriter:
         log.info("pod group created", group=f"{spec.namespace}/{spec.name}", queue=spec.queue, min=spec.min_member)
 
     async def _change(self, key: Key, existing: Object, wanted: Object) -> None:
-        metadata = merge_patch(_own_metadata(existing), _own_metadata(wanted))
-        spec = merge_patch(existing.get("spec") or {}, wanted.get("spec") or {})
+        metadata = merge_patch_between(_own_metadata(existing), _own_metadata(wanted))
+        spec = merge_patch_between(existing.get("spec") or {}, wanted.get("spec") or {})
         patch = {name: part for name, part in (("metadata", metadata), ("spec", spec)) if part}
         if not patch:
             return

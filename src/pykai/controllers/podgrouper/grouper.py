@@ -379,9 +379,8 @@ class PodGrouper:
             self._warn(pod, str(error))
 
     def _warn(self, pod: kinds.Pod, message: str) -> None:
-        meta = pod.metadata
-        self._events.record(Regarding("v1", "Pod", meta.name, meta.namespace, meta.uid), WARNING, message, "Warning")
-        log.warning("pod not grouped as asked", pod=meta.title, reason=message)
+        self._events.record(Regarding.of(POD, pod.metadata), WARNING, message, "Warning")
+        log.warning("pod not grouped as asked", pod=pod.metadata.title, reason=message)
 
 
 def _metadata_inputs(pod: kinds.Pod) -> tuple[object, ...]:

@@ -150,8 +150,7 @@ class Core:
         kind, record = self.find(ref)
         old = record.body()
         check_version(kind, old, config, patched=True)
-        manager = (patch.manager, patch.force)
-        sent, owners = applied(old, record.owners, config, manager, kind.list_keys)
+        sent, owners = applied(old, record.owners, config, patch.manager, kind.list_keys)
         new = self._changed(kind, old, sent, ref.subresource)
         return record_of(new, record.revision, owners) if patch.dry_run else self.commit(kind, record, new, owners)
 
@@ -159,7 +158,7 @@ class Core:
         record = self.create(kind.resource, config)
         if self.store.get(kind.resource, record.key) is None:
             return record  # garbage collected, because its owner does not exist
-        _, owners = applied({}, {}, config, (manager, True), kind.list_keys)
+        _, owners = applied({}, {}, config, manager, kind.list_keys)
         return self.store.own(kind.resource, record, owners)
 
     def commit(self, kind: ServedKind, record: StoredRecord, new: Object, owners: Owners | None = None) -> StoredRecord:

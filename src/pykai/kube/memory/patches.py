@@ -6,7 +6,7 @@ the real server does so, and readers of `conditions` see it.
 
 Server-side apply keeps field ownership as the set of leaf paths per manager. A leaf is a scalar, an empty map, or a
 list that is replaced as a whole; a keyed list (conditions by type) is a map from key to item. The first apply of an
-object attributes all present fields to one manager, from which force takes them.
+object attributes all present fields to one manager. Every apply takes the fields that it changes from their owners.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pykai.kube.api import Fields, Object
-from pykai.kube.errors import BadRequest, Conflict, Invalid
+from pykai.kube.errors import BadRequest, Invalid
 
 LIST_KEYS: dict[str, str] = {
     "addresses": "type",
@@ -242,48 +242,20 @@ def owners_after_write(owners: Owners, before: Object, after: Object, keys: List
     return kept
 
 
-def applied(
-    current: Object, owners: Owners, config: Object, manager: tuple[str, bool], keys: ListKeys
-) -> tuple[Object, Owners]:
-    """Return the object and its owners after `config` was applied by (name, force); Conflict names fields of others."""
-    name, force = manager
+def applied(current: Object, owners: Owners, config: Object, manager: str, keys: ListKeys) -> tuple[Object, Owners]:
+    """Return the object and its owners after a forced apply: `manager` takes the fields that it changes."""
     present = leaves(current, keys)
     if not owners and current:
         owners = {FIRST: frozenset(present) - IDENTITY - SERVER_OWNED}
     wanted = leaves(config, keys)
     mine = frozenset(wanted) - IDENTITY
-    disputed = _disputed(owners, name, {path: wanted[path] for path in mine}, present)
-    if disputed and not force:
-        raise _conflict(disputed)
-    lost = frozenset(path for paths in disputed.values() for path in paths)
-    others = {other: paths - lost for other, paths in owners.items() if other != name}
-    dropped = owners.get(name, frozenset()) - mine - frozenset().union(*others.values())
+    changed = frozenset(path for path in mine if path in present and present[path] != wanted[path])
+    others = {other: paths - changed for other, paths in owners.items() if other != manager}
+    dropped = owners.get(manager, frozenset()) - mine - frozenset().union(*others.values())
     result = _merged(current, config, keys, ())
     for path in sorted(dropped - IDENTITY, key=lambda path: _is_key(path, keys)):
         _remove(result, path, keys)
-    return result, others | {name: mine}
-
-
-def _disputed(
-    owners: Owners, name: str, wanted: Mapping[Path, Any], present: Mapping[Path, Any]
-) -> dict[str, set[Path]]:
-    differing = {path for path, value in wanted.items() if path in present and present[path] != value}
-    found = {other: differing & paths for other, paths in owners.items() if other != name}
-    return {other: set(paths) for other, paths in found.items() if paths}
-
-
-def _conflict(disputed: Mapping[str, set[Path]]) -> Conflict:
-    causes = [
-        {"reason": "FieldManagerConflict", "message": f'conflict with "{other}"', "field": _dotted(path)}
-        for other, paths in disputed.items()
-        for path in sorted(paths, key=_dotted)
-    ]
-    lines = "; ".join(f"{cause['message']}: {cause['field']}" for cause in causes)
-    return Conflict(f"Apply failed with {len(causes)} conflict(s): {lines}", details={"causes": causes})
-
-
-def _dotted(path: Path) -> str:
-    return "".join(f"[{','.join(map(str, part))}]" if isinstance(part, tuple) else f".{part}" for part in path)
+    return result, others | {manager: mine}
 
 
 def _merged(current: Any, config: Any, keys: ListKeys, path: Path) -> Any:

@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from pykai.controllers.operator import controller
-from pykai.controllers.operator.components import Endpoint, PodScope, WebhookParts
+from pykai.controllers.operator.components import Endpoint, WebhookParts
 from pykai.controllers.operator.controller import OperatorSettings
 from pykai.controllers.operator.desired import desired
 from pykai.controllers.operator.installation import Facts, Installation, OperatorEnvironment, read_config
 from pykai.kube.api import Object, Patch, Resource, Selection
 from pykai.kube.api_resources import CONFIG, NAMESPACE, SHARD
+from pykai.objects.config_kinds import Config
 from tests.unit.controllers.live import DiaryApi, eventually, running
 
 ENVIRONMENT = OperatorEnvironment(registry="reg.example/kai", tag="v1")
@@ -37,8 +38,8 @@ def registration(kind: str, name: str, at: Endpoint, **more: Any) -> Object:
     return {**body, "webhooks": [{**hook, **more}]}
 
 
-def pods(at: Endpoint, scope: PodScope, called: tuple[str, str]) -> list[Object]:
-    selector = {"objectSelector": {"matchLabels": dict(scope.pod_labels)}}
+def pods(at: Endpoint, config: Config, called: tuple[str, str]) -> list[Object]:
+    selector = {"objectSelector": {"matchLabels": dict(config.shared.pod_label_selector)}}
     kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     return [registration(kind, name, at, **selector) for kind, name in zip(kinds, called, strict=True)]
 

@@ -215,7 +215,6 @@ def _needs_topology(document: Object) -> list[str]:
 
 PICKY = Validators(_picky, _needs_topology)
 MISTAKES = [
-    ({"args": {"fly": "high"}}, "spec.args.fly: the scheduler has no such flag"),
     ({"args": {"v": "five"}}, "spec: scheduler: I do not know five"),
     ({"plugins": {"nope": {"enabled": True}}}, "spec.plugins.nope: I do not know nope"),
     ({"plugins": {"topology": {"enabled": False}}}, "spec.tiers: without topology I am lost"),

@@ -435,14 +435,12 @@ def test_a_change_of_configuration_rolls_out() -> None:
 def test_mistakes_in_shards_are_told_and_harm_no_other() -> None:
     shards: dict[str, dict[str, Any]] = {
         "a": {},
-        "b": {"partitionLabelValue": "b", "args": {"fly": "true"}},
         "c": {"partitionLabelValue": ""},
         "d": {"partitionLabelValue": "d", "kValue": "much"},
     }
     made = desired(installation(), shards, PARTS, OWNER)
     assert set(made.shards) == {"a"}
     assert made.refused == {
-        "b": "spec.args.fly: the scheduler has no such flag",
         "c": "spec.partitionLabelValue: shard a already schedules these nodes",
         "d": "spec.kValue: expected a number, got a string",
     }

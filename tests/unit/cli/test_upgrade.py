@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.operator.installation import KUEUE, MIGRATED_FROM, topologies
+from pykai.cli.install import KUEUE_TOPOLOGY, MIGRATED_FROM, copy_topologies
 from pykai.kube.api import Object, Patch, Ref
 from pykai.kube.api_resources import CRD, QUEUE, TOPOLOGY
 from pykai.kube.errors import Timeout
@@ -43,19 +43,19 @@ async def test_a_definition_that_is_not_in_force_is_an_error() -> None:
 
 
 async def test_topologies_of_kueue_are_copied_once() -> None:
-    api = MemoryApi(time.time, [*manifests(), permissive_crd(KUEUE)])
+    api = MemoryApi(time.time, [*manifests(), permissive_crd(KUEUE_TOPOLOGY)])
     levels = [{"nodeLabel": "zone"}, {"nodeLabel": "rack"}]
     for name in ("ours", "theirs"):
-        await api.create(KUEUE, {"metadata": {"name": name}, "spec": {"levels": levels}})
+        await api.create(KUEUE_TOPOLOGY, {"metadata": {"name": name}, "spec": {"levels": levels}})
     await api.create(TOPOLOGY, {"metadata": {"name": "ours"}, "spec": {"levels": levels[:1]}})
-    assert await topologies(api) == ["theirs"]
+    assert await copy_topologies(api) == ["theirs"]
     copy = await api.get(TOPOLOGY.ref("theirs"), Object)
     assert copy["spec"]["levels"] == levels
     assert copy["metadata"]["annotations"] == {MIGRATED_FROM: "kueue.x-k8s.io"}
     kept = await api.get(TOPOLOGY.ref("ours"), Object)
     assert kept["spec"]["levels"] == levels[:1]
-    assert await topologies(api) == []
+    assert await copy_topologies(api) == []
 
 
 async def test_without_kueue_there_is_nothing_to_copy() -> None:
-    assert await topologies(MemoryApi(time.time, manifests())) == []
+    assert await copy_topologies(MemoryApi(time.time, manifests())) == []
