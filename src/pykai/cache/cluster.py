@@ -18,7 +18,7 @@ from pykai.cache.nodes import UNKNOWN_GPU_MEMORY, NodeMemo, widened
 from pykai.cache.podgroups import GroupMemo, Groups, gang_rows, gang_table, priorities
 from pykai.cache.pods import PodContext, PodReader, pod_table
 from pykai.cache.queues import queue_table
-from pykai.cache.readings import Derived, Kept, Numbers
+from pykai.cache.readings import Derived, Kept, Numbers, column
 from pykai.cache.requests import gpus_per_node
 from pykai.cache.store import Choice, Key, Store
 from pykai.model.params import SchedulerParams
@@ -110,6 +110,7 @@ class ClusterCache:
         nodes, space = read.nodes.table(self._stores[kinds.Node], gpus_per_node(slices))
         topologies = self._all(kinds.Topology)
         gangs = gang_rows(self._schedulable_groups(), _aliases(topologies))
+        read.number_nodes(nodes.rows)
         pods = read.pods.follow(self._stores[kinds.Pod], read.pod_reader.read)
         context = PodContext(
             node_rows=nodes.rows,
@@ -248,13 +249,18 @@ class ReadState:
         self._node_rows: tuple[Mapping[str, int], Rows] = {}, np.zeros(0, dtype=np.int64)
         self.pod_reader = PodReader(self.kinds, self.groups.numbers, self.node_numbers, self.params)
 
+    def number_nodes(self, rows: Mapping[str, int]) -> None:
+        """Number the nodes before pods name them: many at once."""
+        if self._node_rows[0] is not rows:
+            self.node_numbers.learn(rows)
+
     def node_rows(self, rows: Mapping[str, int]) -> Rows:
         """The row of each node by the number its name has here, -1 where there is none."""
-        known, column = self._node_rows
-        if known is not rows or len(column) != len(self.node_numbers):
-            column = np.array([rows.get(name, -1) for name in self.node_numbers], dtype=np.int64)
-            self._node_rows = rows, column
-        return column
+        known, found = self._node_rows
+        if known is not rows or len(found) != len(self.node_numbers):
+            found = column([rows.get(name, -1) for name in self.node_numbers])
+            self._node_rows = rows, found
+        return found
 
     def reset_if_outgrown(self, objects: int) -> None:
         """Start again from nothing when most numbered things must be gone; `objects`: the number of objects now."""

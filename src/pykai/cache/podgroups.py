@@ -81,6 +81,9 @@ class GroupMemo:
         self.numbers = NumberedNames()
         self._specs: list[PodGroupSpec] = []
         self._spec_numbers: Numbers[object] = Numbers()
+        self._last_of_queue: dict[str, tuple[PodGroupSpec, int]] = {}
+        """By queue the last spec that was looked up, and its number: mostly the next one is equal, and to compare two
+        specs takes less than to look one up."""
         self.kept = Kept()
 
     def __len__(self) -> int:
@@ -93,7 +96,7 @@ class GroupMemo:
         return found.without(np.flatnonzero(block[_FOREIGN]).tolist())
 
     def _read(self, groups: Sequence[PodGroup]) -> Rows:
-        known, named, namespace = self._spec_numbers, NamedRows(), None
+        known, named, namespace = self._last_of_queue, NamedRows(), None
         specs: list[int] = []
         noted: list[int] = []
         foreign: list[int] = []
@@ -106,8 +109,8 @@ class GroupMemo:
                 rows, group_names = named.of(namespace)
             rows.append(row)
             group_names.append(meta.name)
-            found = known.get(spec) if spec.sub_groups is None else None
-            specs.append(self._learn(spec) if found is None else found)
+            last = known.get(spec.queue)
+            specs.append(last[1] if last is not None and last[0] == spec else self._learn(spec))
             if (notes := meta.annotations) and (STALE_TIMESTAMP in notes or LAST_EVICTION_TIMESTAMP in notes):
                 noted.append(row)
             if (labels.get(pool_key) if (labels := meta.labels) else None) != pool:
@@ -124,6 +127,7 @@ class GroupMemo:
         number = self._spec_numbers[spec if spec.sub_groups is None else repr(spec)]
         if number == len(self._specs):
             self._specs.append(spec)
+        self._last_of_queue[spec.queue] = spec, number
         return number
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -62,6 +62,11 @@ class Numbers(dict[Thing, int]):
         number = self[thing] = len(self)
         return number
 
+    def learn(self, things: Iterable[Thing]) -> None:
+        """Number many at once, those that are new."""
+        new = dict.fromkeys([thing for thing in things if thing not in self])
+        self.update(zip(new, count(len(self)), strict=False))
+
 
 class NamedRows:
     """Rows with a namespaced name, by namespace."""
@@ -91,18 +96,26 @@ class NumberedNames:
         """The number at each row, -1 at rows without a name; what is new gets one."""
         found = np.full(length, -1, dtype=np.int64)
         for namespace, rows, names in named:
-            found[column(rows)] = self._numbers(namespace, names)
+            numbers = self._numbers(namespace, names)
+            if len(rows) == length:
+                return numbers
+            found[column(rows)] = numbers
         return found
 
     def _numbers(self, namespace: str, names: Sequence[str]) -> Rows:
         known = self._by_namespace.setdefault(namespace, {})
-        found = list(map(known.get, names))
-        if None in found:
-            new = dict.fromkeys([name for name, number in zip(names, found, strict=True) if number is None])
+        if not known:
+            known.update(zip(names, count(self._count), strict=False))
+            self._count += len(names)
+            if len(known) == len(names):  # all different: their numbers are known already
+                return np.arange(self._count - len(names), self._count)
+        try:
+            return np.fromiter(map(known.__getitem__, names), dtype=np.int64, count=len(names))
+        except KeyError:
+            new = dict.fromkeys([name for name in names if name not in known])
             known.update(zip(new, count(self._count), strict=False))
             self._count += len(new)
-            found = list(map(known.get, names))
-        return column(cast("list[int]", found))
+            return np.fromiter(map(known.__getitem__, names), dtype=np.int64, count=len(names))
 
 
 class Readings:

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from pykai.cache.cluster import Change, ClusterCache
 from pykai.cache.pods import PodReader
+from pykai.cache.readings import NamedRows, NumberedNames, Numbers
 from pykai.engine.trial import Trial
 from pykai.model.params import SchedulerParams
 from pykai.model.pods import PodClass
@@ -21,6 +22,40 @@ from pykai.objects import kinds
 
 NOW = 1e9
 NAMES = [*(f"p{number}" for number in range(20)), *(f"g{number}" for number in range(5))]
+
+
+@pytest.mark.parametrize("first", [["a", "b"], ["a", "b", "a"], []], ids=["different", "twice", "none"])
+@pytest.mark.parametrize("second", [["b", "a"], ["b", "c", "d", "c"]], ids=["known", "new"])
+def test_a_name_has_one_number(first: list[str], second: list[str]) -> None:
+    """Whether many names of a namespace come at once or a few later, and whatever other namespaces have."""
+    numbers, known = NumberedNames(), dict[tuple[str, str], int]()
+    for namespace, given in (("x", first), ("y", ["a"]), ("x", second), ("y", second)):
+        named = NamedRows()
+        rows, own = named.of(namespace)
+        rows.extend(range(1, 1 + len(given)))
+        own.extend(given)
+        column = numbers.column(len(given) + 2, named).tolist()
+        assert column[0] == column[-1] == -1
+        for name, number in zip(given, column[1:], strict=False):
+            assert known.setdefault((namespace, name), number) == number
+        assert numbers.column(len(given), _from_the_top(namespace, given)).tolist() == column[1:-1]
+    assert len(set(known.values())) == len(known)
+
+
+def _from_the_top(namespace: str, given: list[str]) -> NamedRows:
+    """Names at every row."""
+    named = NamedRows()
+    rows, own = named.of(namespace)
+    rows.extend(range(len(given)))
+    own.extend(given)
+    return named
+
+
+def test_what_is_known_keeps_its_number() -> None:
+    numbers = Numbers[str]()
+    assert numbers["b"] == 0
+    numbers.learn(["a", "b", "c", "a"])
+    assert numbers == {"b": 0, "a": 1, "c": 2}
 
 
 def made(kind: type[Any], name: str, metadata: dict[str, Any], **parts: Any) -> Any:
