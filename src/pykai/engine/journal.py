@@ -33,12 +33,6 @@ class Journal:
         self.entries.extend([(mapping, key, mapping.get(key, _MISSING)) for key in keys])
         mapping.update(dict.fromkeys(keys, value))
 
-    def put_each(self, container: Any, keys: Sequence[int], values: Sequence[Any]) -> None:
-        """container[key] = value for each of the keys, noted."""
-        self.entries.extend([(container, key, container[key]) for key in keys])
-        for key, value in zip(keys, values, strict=True):
-            container[key] = value
-
     def drop(self, mapping: dict[Any, Any], key: Any) -> None:
         """del mapping[key], noted."""
         self.entries.append((mapping, key, mapping.pop(key)))
@@ -50,12 +44,6 @@ class Journal:
     def column(self, block: Any, column: int) -> None:
         """Note one column of a [row, column] block before it is written to."""
         self.entries.append((block, (slice(None), column), block[:, column].copy()))
-
-    def take_from(self, block: Any, columns: Any, amounts: Any) -> None:
-        """block[:, columns] -= amounts, noted."""
-        old = block.take(columns, axis=1)
-        self.entries.append((block, (slice(None), columns), old))
-        block[:, columns] = old - amounts
 
     def undo_to(self, mark: int) -> None:
         entries = self.entries

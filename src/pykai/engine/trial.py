@@ -54,6 +54,18 @@ class _Before(NamedTuple):
     queues: list[Ledgered]
 
 
+class _BeforeAlike(NamedTuple):
+    """The state before pending pods of a class were given nodes."""
+
+    pods: Sequence[int]
+    were_on: Sequence[int]
+    nodes: Rows
+    wait: bool
+    columns: Column
+    """The idle columns of the nodes, or releasing columns if the pods wait."""
+    queues: list[Ledgered]
+
+
 class Trial:
     """The state of the cluster after the decisions of this cycle so far."""
 
@@ -214,7 +226,7 @@ class Trial:
         seen: set[int] = set()
         for block, key, _ in entries[mark:]:  # entries of `note` report their nodes and pods themselves
             if block is self.idle or block is self.releasing:
-                seen.update((key[1],) if isinstance(key[1], int) else key[1].tolist())
+                seen.add(key[1])
             elif block is self.node:
                 seen.add(self.node[key])
             elif block is self.status:
@@ -281,19 +293,37 @@ class Trial:
         the number of pods for each (None: one). The effect is that of `place` for each pod, at the cost of one."""
         if self._semi_preemptible:
             self._note_core(pods)
-        (nodes, copies), journal, status = where, self.journal, PIPELINED if wait else ALLOCATED
+        (nodes, copies), podset, klass = where, self.podset[pods[0]], self.klass[pods[0]]
+        block, queues = self.releasing if wait else self.idle, self._queues_of(pods[0])
+        columns = block.take(nodes, axis=1)
+        were_on = [self.node[pod] for pod in pods]
+        self.journal.note(self._unplace_alike, _BeforeAlike(pods, were_on, nodes, wait, columns, queues))
         rows = (nodes if copies is None else nodes.repeat(copies)).tolist()
-        journal.put_each(self.node, pods, rows)
-        journal.put_each(self.status, pods, [status] * len(pods))
-        journal.put_each_new(self.placed, pods, wait)
-        self._count(pods[0], PENDING, -len(pods))
-        self._count(pods[0], status, len(pods))
+        status = PIPELINED if wait else ALLOCATED
+        for pod, node in zip(pods, rows, strict=True):
+            self.node[pod], self.placed[pod], self.status[pod] = node, wait, status
         self.moved.extend(pods)
         self.touched.extend(rows if copies is None else nodes.tolist())
-        request = self.amounts.where_it_fits(self.klass[pods[0]])[:, None]
-        amounts = request if copies is None else request * copies
-        journal.take_from(self.releasing if wait else self.idle, nodes, amounts)
-        self._charge_queue(pods[0], float(len(pods)))
+        request = self.amounts.where_it_fits(klass)[:, None]
+        block[:, nodes] = columns - (request if copies is None else request * copies)
+        if podset >= 0:
+            self._count_placed(podset, wait, len(pods))
+        cpu, memory, gpus = self.amounts.of_queue(self.of_class(pods[0]), rows[0])
+        self._charge(queues, (len(pods) * cpu, len(pods) * memory, len(pods) * gpus))
+
+    def _unplace_alike(self, before: _BeforeAlike) -> None:
+        pods, nodes, wait = before.pods, before.nodes, before.wait
+        (self.releasing if wait else self.idle)[:, nodes] = before.columns
+        for pod, node in zip(pods, before.were_on, strict=True):
+            self.node[pod], self.status[pod] = node, PENDING
+            del self.placed[pod]
+        self.moved.extend(pods)
+        self.touched.extend(nodes.tolist())
+        podset = self.podset[pods[0]]
+        if podset >= 0:
+            self._count_placed(podset, wait, -len(pods))
+        for ledger, queue, amounts in before.queues:
+            ledger[queue] = amounts
 
     def wait_instead(self, pod: int) -> None:
         """Turn a placement of this cycle into a pipelined one."""
