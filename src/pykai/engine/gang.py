@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pykai.engine.plugin_api import MemberOrder, PodOrder
@@ -29,6 +30,11 @@ class GangOrders:
     _next: dict[int, list[int]] = field(default_factory=dict)
     _read: int = 0
 
+    @cached_property
+    def _labels(self) -> frozenset[str]:
+        """The labels by which pods are distinguished."""
+        return frozenset([plugin.pod_label for plugin in self.pod_order])
+
     def pods(self, trial: Trial, gang: int) -> list[int]:
         """Return the gang's pods in the order of placement."""
         found = self._pods.get(gang)
@@ -43,7 +49,9 @@ class GangOrders:
         """Sort pods by plugins first, then age, then uid."""
         metas = [objects[pod].metadata for pod in pods]
         labels = [meta.labels or _NO_LABELS for meta in metas]
-        columns = [keys for plugin in self.pod_order if (keys := _keys(plugin, labels)) is not None]
+        columns: list[list[Any]] = []
+        if not all(map(self._labels.isdisjoint, labels)):
+            columns = [keys for plugin in self.pod_order if (keys := _keys(plugin, labels)) is not None]
         created = [at.timestamp() if (at := meta.creation_timestamp) else 0.0 for meta in metas]
         keyed = zip(*columns, created, [meta.uid for meta in metas], pods, strict=True)
         return [key[-1] for key in sorted(keyed)]
@@ -55,7 +63,8 @@ class GangOrders:
         """Return the cache of `pods_to_place` by gang, without gangs one of whose pods has moved."""
         moved = trial.moved
         if self._read < len(moved):
-            for gang in {trial.gang[pod] for pod in moved[self._read :]}:
+            gang_of = trial.gang
+            for gang in {gang_of[pod] for pod in moved[self._read :]}:
                 self._next.pop(gang, None)
             self._read = len(moved)
         return self._next
@@ -117,7 +126,10 @@ def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
     gangs = trial.snapshot.gangs
     if trial.virtual:
         return _next(trial, orders, gang, _waiting(trial, orders, gang))
-    if gang not in gangs.trees:
+    if gang in gangs.trees:
+        if not any(trial.pending[gangs.first_podset[gang] : gangs.first_podset[gang + 1]]):
+            return []
+    else:
         if not trial.pending[gangs.first_podset[gang]]:
             return []
         pods = orders.pods(trial, gang)

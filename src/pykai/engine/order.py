@@ -152,8 +152,8 @@ class GangWalk:
         moved, known = self.cycle.trial.moved, self._gang_keys
         if known and self._read < len(moved):
             gang_of = self.cycle.trial.gang
-            for pod in moved[self._read :]:
-                known.pop(gang_of[pod], None)
+            for each in {gang_of[pod] for pod in moved[self._read :]}:
+                known.pop(each, None)
             self._read = len(moved)
         return known.get(gang) or self.cycle.gang_key(gang)
 

@@ -40,20 +40,19 @@ class Placement:
         return False
 
     def _group(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> bool:
-        """Try one node set after the other until all members of the sub-group fit in it."""
+        """Try one node set after the other until all members of the sub-group fit in it; what is placed when none does,
+        the caller undoes."""
+        if group.topology is None:
+            return self._members(group, pods, nodes)
         mark = self.trial.mark()
-        for subset in self._subsets(group, pods, nodes):
+        subsets: Iterator[NodeSet] = iter((nodes,))
+        for plugin in self.cycle.policy.of(NodeSubsets):
+            subsets = self._divided(plugin, group, pods, subsets)
+        for subset in subsets:
             if self._members(group, pods, subset):
                 return True
             self.trial.undo_to(mark)
         return False
-
-    def _subsets(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> Iterator[NodeSet]:
-        subsets: Iterator[NodeSet] = iter((nodes,))
-        if group.topology is not None:
-            for plugin in self.cycle.policy.of(NodeSubsets):
-                subsets = self._divided(plugin, group, pods, subsets)
-        return subsets
 
     def _divided(
         self, plugin: NodeSubsets, group: Group, pods: Sequence[int], subsets: Iterator[NodeSet]
@@ -67,6 +66,8 @@ class Placement:
     def _members(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> bool:
         if isinstance(group, PodSet):
             return self._podset(pods, nodes)
+        if len(group.children) == 1:
+            return self._group(group.children[0], pods, nodes)
         members = self.cycle.orders.members(self.trial, group)
         return all(self._group(m, mine, nodes) for m, mine in self._split(members, pods) if mine)
 
@@ -79,13 +80,16 @@ class Placement:
     def _alike(self, pods: Sequence[int], nodes: NodeSet) -> int:
         """Place interchangeable pods together as far as possible; return how many were placed."""
         trial, cycle = self.trial, self.cycle
-        c = trial.of_class(pods[0])
+        klass, virtual = trial.klass, trial.virtual
+        row, c = klass[pods[0]], trial.of_class(pods[0])
         if cycle.node_facts.nowhere(c):
             return 0
-        rules, virtual = cycle.rules(c), trial.virtual
-        if c.shared or not rules.none or len({trial.klass[pod] for pod in pods}) > 1:
+        rules = cycle.rules(c)
+        if trial.amounts.shared[row] or not rules.none or len({klass[pod] for pod in pods}) > 1:
             return 0
-        if refused(cycle, pods) or (virtual and virtual.keys() & pods) or not self._scored_alike(pods, rules):
+        if (rules.gates and refused(cycle, pods)) or (virtual and virtual.keys() & pods):
+            return 0
+        if not self._scored_alike(pods, rules):
             return 0
         done, extra = 0, self._extra(pods[0], rules, ())
         while done < len(pods):
@@ -100,6 +104,8 @@ class Placement:
     def _scored_alike(self, pods: Sequence[int], rules: ClassRules) -> bool:
         """Whether each plugin returns the identical scores for all these pods of a class."""
         for plugin in rules.pod_scores:
+            if getattr(plugin, "by_podset", False):
+                continue
             first, *others = [plugin.pod_score(self.cycle, pod) for pod in pods]
             if [score for score in others if score is not first]:
                 return False

@@ -106,37 +106,35 @@ def _node(cycle: Cycle, pod: int) -> str:
 # ----------------------------------------------------------------------------------------------------------- placements
 def _binds(cycle: Cycle, pods: list[int]) -> Iterator[Bind]:
     trial, objects, nodes = cycle.trial, cycle.snapshot.pods.objects, cycle.snapshot.nodes.names
-    makers: dict[int, Callable[[int, Key, str], Bind]] = {}
+    klass, node_of, row = trial.klass, trial.node, -1
     for pod in pods:
-        make = makers.get(trial.klass[pod])
-        if make is None:
-            make = makers[trial.klass[pod]] = _maker(cycle, trial.of_class(pod))
+        if klass[pod] != row:
+            row, c = klass[pod], trial.of_class(pod)
+            make, kind = _maker(cycle, c), trial.amounts.resource_types[row]
         meta = objects[pod].metadata
-        yield make(pod, (meta.namespace, meta.name), nodes[trial.node[pod]])
+        key, node = (meta.namespace, meta.name), nodes[node_of[pod]]
+        yield Bind(key, node, kind, c.devices, c.portion) if make is None else make(pod, key, node)
 
 
-def _maker(cycle: Cycle, c: PodClass) -> Callable[[int, Key, str], Bind]:
-    """Return the function that makes the binds of a class; most classes need only the node."""
+def _maker(cycle: Cycle, c: PodClass) -> Callable[[int, Key, str], Bind] | None:
+    """Return the function that makes the binds of a class; None: they need only the node, as those of most classes."""
     trial, kind = cycle.trial, cycle.trial.amounts.resource_types[c.row]
+    detailing = cycle.resources.of_class(c).detailing
+    if not detailing and not trial.amounts.shared[c.row]:
+        return None
 
-    def whole(_: int, key: Key, node: str) -> Bind:
-        return Bind(key, node, kind, c.devices, c.portion)
-
-    def shared(pod: int, key: Key, node: str) -> Bind:
-        portion = trial.share_portion(c, trial.node[pod])
-        return Bind(key, node, kind, c.devices, portion, trial.gpu_groups.get(pod, ()))
-
-    plain = shared if trial.amounts.shared[c.row] else whole
-    if not cycle.resources.of_class(c).detailing:
-        return plain
-
-    def detailed(pod: int, key: Key, node: str) -> Bind:
-        bind, found = plain(pod, key, node), cycle.resources.details(pod)
+    def make(pod: int, key: Key, node: str) -> Bind:
+        if trial.amounts.shared[c.row]:
+            groups = trial.gpu_groups.get(pod, ())
+            bind = Bind(key, node, kind, c.devices, trial.share_portion(c, trial.node[pod]), groups)
+        else:
+            bind = Bind(key, node, kind, c.devices, c.portion)
+        found = cycle.resources.details(pod) if detailing else None
         if found is None:
             return bind
         return replace(bind, claims=found.claims, extended_claim=found.extended_claim, numa_zones=found.zones)
 
-    return detailed
+    return make
 
 
 def _nomination(cycle: Cycle, pod: int) -> Nomination:

@@ -114,7 +114,8 @@ class RelativeScore(Protocol):
 class PodScore(Protocol):
     """Sum over plugins. The scores of all nodes for one pod; None: the plugin does not score the pod.
 
-    A plugin that declares `trees_only = True` scores no pods of gangs without sub-groups and topology constraints.
+    A plugin that declares `trees_only = True` scores no pods of gangs without sub-groups and topology constraints; one
+    that declares `by_podset = True` returns the identical scores for all pods of a podset.
     """
 
     def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
@@ -274,8 +275,7 @@ class RunTimes(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class NodeSets:
+class NodeSets(NamedTuple):
     """Candidate node sets in order of preference (None: all nodes), or `why` there are none."""
 
     sets: Iterable[Rows | None]

@@ -13,13 +13,13 @@ from math import inf
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from pykai.model.pods import Key, Lookup, RowsByName
 from pykai.model.resources import Column, Mask, Rows, freeze, frozen
 
 
-@dataclass(frozen=True)
-class TopologyRequirement:
+class TopologyRequirement(Struct, frozen=True):
     """Where the members of a sub-group must or should be together; levels are node label keys."""
 
     topology: str
@@ -27,8 +27,7 @@ class TopologyRequirement:
     preferred: str = ""
 
 
-@dataclass(frozen=True)
-class PodSet:
+class PodSet(Struct, frozen=True):
     """A leaf of the tree; `row` is its row in the podset columns."""
 
     row: int
@@ -37,8 +36,7 @@ class PodSet:
     topology: TopologyRequirement | None = None
 
 
-@dataclass(frozen=True)
-class SubGroupSet:
+class SubGroupSet(Struct, frozen=True):
     """An inner node; `min_satisfied` None means all children."""
 
     name: str

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,8 +48,7 @@ class ConstraintError(ValueError):
     """A constraint that no cluster could satisfy: it names an unknown topology, an unknown level, or no level."""
 
 
-@dataclass(frozen=True)
-class Depths:
+class Depths(NamedTuple):
     """Depths of the levels a constraint names; 0 where it names none."""
 
     required: int
@@ -279,6 +279,7 @@ class TopologyUsage:
         self._whole: dict[str, DomainUsage] = {}
         self._parts: dict[tuple[str, bytes], DomainUsage] = {}
         self._requests: dict[tuple[int, ...], GroupRequest] = {}
+        self._depths: dict[TopologyRequirement, Depths] = {}
 
     @classmethod
     def open(cls, cycle: Cycle) -> TopologyUsage:
@@ -303,9 +304,17 @@ class TopologyUsage:
             part = self._parts[key] = DomainUsage(self.trial, layout, whole.layout)
         return part
 
+    def depths(self, requirement: TopologyRequirement, sub_group: str) -> Depths:
+        """Return the depths of a constraint, as the function does; remembered, gangs of a kind are many."""
+        known = self._depths.get(requirement)
+        if known is None:
+            known = self._depths[requirement] = depths(self.trial.snapshot.topologies, requirement, sub_group)
+        return known
+
     def request(self, pods: Sequence[int]) -> GroupRequest:
-        """What the pods request for; remembered, gangs of a kind are many."""
-        key = tuple(self.trial.klass[pod] for pod in pods)
+        """What the pods request for; remembered likewise."""
+        klass = self.trial.klass
+        key = tuple([klass[pod] for pod in pods])
         known = self._requests.get(key)
         if known is None:
             known = self._requests[key] = group_request(self.trial, pods)

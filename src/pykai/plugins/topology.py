@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from pykai.model.gangs import PodSet, SubGroupSet, TopologyRequirement
 from pykai.model.pods import PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, Column, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED
-from pykai.plugins.domains import Candidates, ConstraintError, TopologyUsage, depths
+from pykai.plugins.domains import Candidates, ConstraintError, TopologyUsage
 
 if TYPE_CHECKING:
     from pykai.engine.cycle import Cycle
@@ -36,6 +36,7 @@ class Topology:
     """Node sets by domain, and scores by which pods that exceed one preferred domain go to the emptier ones."""
 
     trees_only: ClassVar[bool] = True
+    by_podset: ClassVar[bool] = True
 
     def subsets(self, cycle: Cycle, gang: int, group: Group, pods: Sequence[int], nodes: Rows | None) -> NodeSets:
         requirement = group.topology
@@ -43,7 +44,7 @@ class Topology:
             return NodeSets([nodes])
         usage = cycle.state(TopologyUsage.open)
         try:
-            wanted = depths(cycle.snapshot.topologies, requirement, group.name)
+            wanted = usage.depths(requirement, group.name)
         except ConstraintError as error:
             return NodeSets((), [GangError(POD_ERRORS, str(error), token=Token.NO_TOPOLOGY)])
         domains = Candidates.of(usage.usage(requirement.topology, nodes), usage.request(pods), wanted)
@@ -55,11 +56,12 @@ class Topology:
         if requirement is None or not requirement.required:
             return None
         found = np.full(len(cycle.snapshot.nodes), -1)
+        usage = cycle.state(TopologyUsage.open)
         try:
-            depth = depths(cycle.snapshot.topologies, requirement, group.name).required
+            depth = usage.depths(requirement, group.name).required
         except ConstraintError:
             return found
-        layout = cycle.state(TopologyUsage.open).usage(requirement.topology, None).layout
+        layout = usage.usage(requirement.topology, None).layout
         found[layout.tree.order] = layout.tree.around[depth]
         active = [node for node in Member(cycle, gang, group, requirement).active_nodes() if node >= 0]
         if active:
@@ -110,8 +112,7 @@ def _in_turn(domains: Candidates, active: Sequence[int]) -> Iterator[tuple[int, 
                 domains.refresh()  # what was tried in this one is undone
 
 
-@dataclass(frozen=True, eq=False)
-class Member:
+class Member(NamedTuple):
     """A group of pods to place together: a sub-group or the whole gang, with its scores and errors."""
 
     cycle: Cycle
@@ -126,7 +127,7 @@ class Member:
     def active_nodes(self) -> list[int]:
         """Where its pods are that have a place already."""
         trial, podsets = self.cycle.trial, self.podsets
-        if not any(trial.active_allocated[row] for row in podsets):
+        if not any(map(trial.active_allocated.__getitem__, podsets)):
             return []
         pods = [pod for pod in self.cycle.snapshot.gangs.pods(self.gang) if trial.podset[pod] in podsets]
         return [trial.node[pod] for pod in pods if IS_ACTIVE_ALLOCATED[trial.status[pod]]]
