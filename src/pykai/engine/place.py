@@ -91,9 +91,9 @@ class Placement:
             return 0
         if not self._scored_alike(pods, rules):
             return 0
-        done, extra = 0, self._extra(pods[0], rules, ())
+        done, extra, ranking = 0, self._extra(pods[0], rules, ()), cycle.rankings.ranking(c)
         while done < len(pods):
-            rows, copies, wait = cycle.rankings.of(c, nodes).best_alike(len(pods) - done, extra)
+            rows, copies, wait = ranking.best_alike(len(pods) - done, nodes, extra)
             if not len(rows):
                 break
             number = len(rows) if copies is None else int(copies.sum())

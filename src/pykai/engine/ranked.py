@@ -22,6 +22,15 @@ class Filling(NamedTuple):
     copies: Rows | None
     wait: bool
 
+    def split(self, count: int) -> tuple[Filling, Filling]:
+        """Return the nodes of the first `count` pods, and those of the rest."""
+        rows, copies, wait = self
+        if copies is None:
+            return Filling(rows[:count], None, wait), Filling(rows[count:], None, wait)
+        first = np.clip(count - (copies.cumsum() - copies), 0, copies)
+        rest = copies - first
+        return Filling(rows[first > 0], first[first > 0], wait), Filling(rows[rest > 0], rest[rest > 0], wait)
+
 
 _NOTHING = np.empty(0, dtype=np.int64)
 
@@ -83,7 +92,7 @@ class Ranked(NamedTuple):
             among = among[(ahead > 0) | ((ahead == 0) & (among < next_other))]
         rows = self.rows[among[(-total[among]).argsort(kind="stable")[:count]]]
         twice = self.holds[0](rows)
-        if not twice.any():
+        if not np.count_nonzero(twice):
             return Filling(rows, None, wait)
         apart = base[first] - np.where(alike, UNFIT, base).max()
         if self.span is None or apart <= self.span:

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from pykai.engine.best_nodes import BestNodes, ordered_by_figures
 from pykai.engine.common_order import CommonOrders, span_of
 from pykai.engine.node_facts import NodeFacts
 from pykai.engine.plugin_api import NodeLook
-from pykai.engine.ranked import UNFIT, Ranked
+from pykai.engine.ranked import UNFIT, Filling, Ranked
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
 
@@ -101,6 +102,18 @@ class Rankings:
         return known
 
 
+class _Chosen(NamedTuple):
+    """The last result of `best_alike` for some nodes, and the nodes of further pods of the class; valid while nothing
+    else is placed."""
+
+    nodes: Rows
+    last: list[int]
+    """The nodes of that result."""
+    seen: int
+    """The length of `trial.touched` at that time."""
+    rest: Filling
+
+
 class Ranking:
     """Scores of one class over all nodes, kept up to date."""
 
@@ -134,6 +147,7 @@ class Ranking:
         """The last result of `first`, and the length of `trial.touched` at that time."""
         self._streak = 0
         """Number of calls of `first` in a row with only the placement of its result in between."""
+        self._chosen: _Chosen | None = None
         self._looks = 0
         """Number of calls of `_best`."""
         self._best_nodes: BestNodes | None = None
@@ -238,6 +252,20 @@ class Ranking:
             nodes, local, total, self._fits_now.take(nodes), by_order, self._span, (self._twice, self._copies)
         )
 
+    def best_alike(self, count: int, nodes: Rows | None, extra: Column | None) -> Filling:
+        """Return what `Ranked.best_alike` of these nodes does. Where only the class decides, the nodes of one array are
+        chosen in advance for the next gangs that try the same domain."""
+        if nodes is None or extra is not None:
+            return self.ranked(nodes).best_alike(count, extra)
+        known, touched = self._chosen, self.trial.touched
+        if known is not None and known.nodes is nodes and touched[known.seen :] == known.last and len(known.rest.rows):
+            chosen = known.rest
+        else:
+            chosen = self.ranked(nodes).best_alike(MOST_AHEAD, None)
+        found, rest = chosen.split(count)
+        self._chosen = _Chosen(nodes, found.rows.tolist(), len(touched), rest)
+        return found
+
     def _look_again(self, nodes: Rows | None) -> None:
         """Update outdated entries of some nodes (None: of all)."""
         self._facts.states()
@@ -338,7 +366,7 @@ class Ranking:
         masks: list[Mask] = []
         for row, amount in self._demand:
             masks.append(states.free_of(row, nodes) >= 2 * amount)
-            if not masks[-1].any():
+            if not np.count_nonzero(masks[-1]):
                 return masks[-1]
         both: Mask = np.logical_and.reduce(masks)
         return both

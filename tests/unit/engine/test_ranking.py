@@ -14,6 +14,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.node_facts import NodeFacts
 from pykai.engine.plugin_api import NodeResourceState
 from pykai.engine.policy import Policy
+from pykai.engine.ranked import Filling
 from pykai.engine.ranking import OFTEN, STREAK, Ranking, Rankings
 from pykai.model.pods import PodClass
 from pykai.model.resources import Column, Rows
@@ -226,6 +227,54 @@ def test_shares_of_devices_of_many_sizes_get_the_best_node(sizes: int) -> None:
         best = fresh(cycle, c)[0]
         assert cycle.rankings.first(c) == best
         cycle.trial.place(each, best[0], (f"new-{number}",))
+
+
+def fill(ranking: Ranking, cycle: Cycle, pods: list[int], nodes: np.ndarray) -> list[int]:
+    """Place pods of a class on some nodes as a gang; returns the node of each."""
+    done = 0
+    while done < len(pods):
+        rows, copies, wait = ranking.best_alike(len(pods) - done, nodes, None)
+        number = len(rows) if copies is None else int(copies.sum())
+        if not number:
+            break
+        cycle.trial.place_alike(pods[done : done + number], (rows, copies), wait)
+        done += number
+    return [cycle.trial.node[pod] for pod in pods]
+
+
+@pytest.mark.parametrize("asks", [{"cpu": "5"}, {"cpu": "2"}, {"cpu": "1", "gpus": 1}], ids=["one", "some", "gpu"])
+@pytest.mark.parametrize("size", [1, 3, 4, 7])
+@pytest.mark.parametrize("between", ["", "touched", "undone"])
+def test_gangs_in_one_domain_get_the_nodes_that_are_best_for_each(
+    asks: dict[str, Any], size: int, between: str
+) -> None:
+    """Nodes are chosen for several gangs in advance, and anew when something else happened."""
+    nodes = [node(f"n{number:02}", gpus=2, cpu=cores, pods=9) for number, cores in enumerate("868866668866")]
+    pending = [gang("w"), *(pod(f"w-{number}", **asks) for number in range(28))]
+    kept, pods, c = opened(*nodes, *pending)
+    fresh_one, _, same = opened(*nodes, *pending)
+    some = np.arange(0, 12, 2)
+    for start in range(0, len(pods), size):
+        chosen = pods[start : start + size]
+        found = fill(kept.rankings.ranking(c), kept, chosen, some)
+        assert found == fill(Rankings(fresh_one.node_facts).ranking(same), fresh_one, chosen, some)
+        if between == "touched":
+            kept.trial.touched.append(2)
+        if between == "undone":
+            mark = kept.trial.mark()
+            fill(kept.rankings.ranking(c), kept, pods[start + size : start + 2 * size], some)
+            kept.trial.undo_to(mark)
+
+
+def test_a_filling_is_split_between_gangs() -> None:
+    one_each = Filling(np.array([3, 1, 2]), None, False)
+    first, rest = one_each.split(2)
+    assert (first.rows.tolist(), first.copies, rest.rows.tolist(), rest.copies) == ([3, 1], None, [2], None)
+    several = Filling(np.array([3, 1, 2]), np.array([2, 1, 3]), True)
+    first, rest = several.split(4)
+    assert first.copies is not None and rest.copies is not None and first.wait and rest.wait
+    assert (first.rows.tolist(), first.copies.tolist()) == ([3, 1, 2], [2, 1, 1])
+    assert (rest.rows.tolist(), rest.copies.tolist()) == ([2], [2])
 
 
 def test_no_node_is_the_best_of_none() -> None:
