@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.engine import strategies
+from pykai.engine.accumulated import Accumulated
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import decide
 from pykai.engine.feasibility import FeasibilityBound, SinglePodFit
@@ -42,6 +43,7 @@ def without_proofs() -> Iterator[None]:
     with (
         every_gang_gets_a_turn(),
         patch.object(strategies, "_bounded", return_value=False),
+        patch.object(Accumulated, "along", property(lambda found: found.total)),
         patch.object(FeasibilityBound, "enough_devices", return_value=True),
         patch.object(FeasibilityBound, "packs", return_value=True),
         patch.object(VictimPool, "reach", side_effect=np.ones_like),

@@ -12,10 +12,14 @@ import numpy as np
 from pykai.engine.device_room import Leaving
 from pykai.engine.feasibility import FeasibilityBound
 from pykai.engine.gang import active_pods, intact
+from pykai.engine.node_room import cumulated
 from pykai.engine.reclaim_bound import VictimLosses
 from pykai.engine.victim_order import VictimOrder
 from pykai.engine.victims import Batch
 from pykai.model.resources import GPU, Column, Mask, Rows
+
+_UNBOUNDED = 1e9
+"""More pods than any cluster has."""
 
 
 class Outlook(Protocol):
@@ -39,6 +43,10 @@ class Outlook(Protocol):
 
     def obtainable_together(self, victims: VictimLosses) -> Column:
         """[resource]: what it could get at most when all of them go."""
+        ...
+
+    def returning(self, pods: Sequence[int], victims: VictimLosses) -> list[int]:
+        """If all of these pods go: those with the fewest GPUs, as many as have to get a place again."""
         ...
 
     def opening(self, leaving: Leaving) -> Mask:
@@ -140,6 +148,34 @@ class Accumulated:
         return self._gains[1] if self.proved else self._most_gains[1]
 
     @property
+    def along(self) -> Column:
+        """By pod: how many more could fit into its domain by then if all batches with a pod on its node go."""
+        return self.own if self.single else self.own + self._elsewhere
+
+    @cached_property
+    def _elsewhere(self) -> Column:
+        """By pod: how many more could fit by then on the other nodes of the batches on its node; no bound where one of
+        these is in another domain."""
+        count = len(self.room.counts)
+        keys, first = np.unique(self.batch_of * count + self.nodes, return_index=True)
+        batch, nodes = np.divmod(keys, count)
+        sizes = np.bincount(batch)[batch]
+        several = np.flatnonzero(sizes > 1)
+        start = np.searchsorted(batch, batch[several])
+        here = np.repeat(several, sizes[several])
+        steps = np.arange(len(here)) - np.repeat(np.cumsum(sizes[several]) - sizes[several], sizes[several])
+        there = np.repeat(start, sizes[several]) + steps
+        here, there = here[here != there], there[here != there]
+        _, new = np.unique(nodes[here] * count + nodes[there], return_index=True)
+        here, there = here[new], nodes[there[new]]
+        most = np.zeros(count)
+        np.maximum.at(most, self.nodes, self.own)
+        domains = self.room.domains
+        found = np.where(domains[nodes[here]] == domains[there], most[there], _UNBOUNDED)
+        by_pod = np.bincount(first[here], weights=found, minlength=len(self.nodes))
+        return cumulated(self.nodes, by_pod.astype(np.float64))
+
+    @property
     def own_enough(self) -> Mask:
         """By pod, where every batch is on one node: whether what could be had on its node by then, and what is free
         within reach, cover the need."""
@@ -197,8 +233,7 @@ class Accumulated:
         victims = self._victims.take(pods)
         after, useful = self._outlook.judge(victims, None)
         if after.any() and not self._order.in_parts:
-            order = np.argsort(pods)
-            after[order] &= self._outlook.lost(victims.take(order))
+            after &= self._lost(pods)
         leaving = self._leaving(numbers, pods[after])
         if len(leaving) < len(numbers):  # without those that stay less is lost, so that more of them may stay
             return self.effective(leaving) if leaving else []
@@ -208,8 +243,11 @@ class Accumulated:
         elsewhere = float(unusable.sum() - unusable[np.unique(self.nodes[pods])].sum())
         if not self.room.covered(self._outlook.obtainable_together(losses), elsewhere):
             return []
-        gone = [*self._known, *self._pods[pods].tolist()]
-        if not useful.all() and not self.room.packs(gone, self._pods[pods[~useful]].tolist()):
+        gone, back = [*self._known, *self._pods[pods].tolist()], self._pods[pods[~useful]].tolist()
+        if back and not self.room.packs(gone, back):
+            return []
+        least = self._outlook.returning(self._pods[pods].tolist(), losses)
+        if least and not self.room.has_devices(gone, [*back, *least]):
             return []
         if not self.single:
             return numbers
@@ -223,6 +261,19 @@ class Accumulated:
         alone = self._outlook.judge(victims, np.arange(len(pods)))[1]
         first = self._leaving(numbers, pods[alone | movable])
         return first if self.room.enough([self.batch(number) for number in first]) else leaving
+
+    def _lost(self, pods: Rows) -> Mask:
+        """Which of some pods of whole gangs could lose their place if they go, and all victims that are known."""
+        which = np.union1d(self._taken, self._fresh[pods])
+        gangs = self._order.gangs[self._order.batch_of[which]]
+        queues = self._order.cycle.snapshot.gangs.columns.queue[gangs]
+        lost = self._outlook.lost(VictimLosses(gangs, queues, *self._order.losses(which)))
+        return lost[np.searchsorted(which, self._fresh[pods])]
+
+    @cached_property
+    def _taken(self) -> Rows:
+        """Where in the order the pods are that are victims already."""
+        return np.flatnonzero(np.isin(self._order.pods, list(self._known)) & (self._order.nodes >= 0))
 
     def _last_may_go(self, numbers: list[int]) -> bool:
         """Whether those of some batches that find no place again, which are the last to be served, may lose theirs."""

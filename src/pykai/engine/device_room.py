@@ -56,6 +56,10 @@ class DeviceNeed:
         return [*found, cls(len(whole), min(whole), capacity)] if whole else found
 
 
+Bins = tuple[Column, Column, Rows]
+"""Free parts of devices: how much of one, how many of them, and the group that each belongs to."""
+
+
 class FreeDevices:
     """What is free of the devices of each node once some pods are gone, on the nodes within reach."""
 
@@ -86,6 +90,12 @@ class FreeDevices:
         """Of each device of which a part is taken, the part that is free."""
         nodes = self._devices.nodes[self._shared]
         return (1 - self._held[self._shared] / self._capacity[nodes]).tolist()  # type: ignore[no-any-return]
+
+    def bins(self, groups: Rows) -> Bins:
+        """The devices of which a part is taken, and those of each node that nobody uses; `groups`: by node."""
+        parts, nodes = np.array(self.parts), self._devices.nodes[self._shared]
+        room, times = np.append(parts, np.ones(len(self.whole))), np.append(np.ones(len(parts)), self.whole)
+        return room, times, np.append(groups[nodes], groups)
 
     def places(self, need: DeviceNeed) -> Column:
         """By node: how many of the wanted pods could have devices."""

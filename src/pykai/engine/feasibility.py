@@ -156,9 +156,13 @@ class FeasibilityBound:
         """Whether, without some pods, the wanted ones and those that must come back could have a place together."""
         return self._repacking.possible(gone, [pod for pod in back if self.reach[self.cycle.trial.node[pod]]])
 
+    def has_devices(self, gone: Sequence[int], back: Sequence[int]) -> bool:
+        """The same, as far as devices go; of those that must come back only what they take of devices counts."""
+        return self._repacking.has_devices(gone, [pod for pod in back if self.reach[self.cycle.trial.node[pod]]])
+
     @cached_property
     def _repacking(self) -> Repacking:
-        return Repacking(self._pool, self._pods, self._fitting, self.reach)
+        return Repacking(self._pool, self._pods, self._fitting, (self.reach, self.domains))
 
     def enough_devices(self, gone: Sequence[int]) -> bool:
         """Whether devices enough of one domain are free without some pods, for those that share devices and for those

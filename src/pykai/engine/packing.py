@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from math import floor
+from math import ceil, floor
 
 import numpy as np
 
-from pykai.engine.device_room import FreeDevices
+from pykai.engine.device_room import Bins, FreeDevices
 from pykai.engine.node_room import Fitting, least_of
 from pykai.engine.trial import Trial
 from pykai.engine.victims import VictimPool
@@ -37,16 +37,17 @@ Freed = dict[int, Column]
 class Repacking:
     """For some wanted pods: the free places, of nodes within reach, that they compete for with pods that come back."""
 
-    def __init__(self, pool: VictimPool, wanted: Sequence[int], fitting: Fitting, reach: Mask) -> None:
+    def __init__(self, pool: VictimPool, wanted: Sequence[int], fitting: Fitting, within: tuple[Mask, Rows]) -> None:
+        """`within`: by node whether it is in reach, and the domain that all wanted pods must share; -1 is none."""
         self.cycle = pool.cycle
         self._pool = pool
         self._wanted = wanted
         self._fitting = fitting
-        self._reach = reach
+        self._reach, self._domains = within
 
     def possible(self, gone: Sequence[int], back: Sequence[int]) -> bool:
         """Whether without some pods, all that is counted allows places for the wanted ones and those that come back."""
-        return self._devices(gone, back) and self._places(gone, back) and self._shortest(gone, back)
+        return self.has_devices(gone, back) and self._places(gone, back) and self._shortest(gone, back)
 
     # ---------------------------------------------------------------------------------------------------- by amounts
     def _places(self, gone: Sequence[int], back: Sequence[int]) -> bool:
@@ -98,7 +99,7 @@ class Repacking:
         trial, (requests, by_memory) = self.cycle.trial, self._pool.class_requests
         rows, first, counts = np.unique([trial.klass[pod] for pod in pods], return_index=True, return_counts=True)
         kinds = requests.take(rows, axis=1)
-        kinds[GPU, by_memory[rows]] = 0.0  # differs from node to node: `_devices` looks at it
+        kinds[GPU, by_memory[rows]] = 0.0  # differs from node to node: `has_devices` looks at it
         if not self.cycle.counts_alike:
             kinds[GPU] = 0.0
         if len(rows) > MOST_KINDS:
@@ -132,7 +133,7 @@ class Repacking:
         return free
 
     # ---------------------------------------------------------------------------------------------------- by devices
-    def _devices(self, gone: Sequence[int], back: Sequence[int]) -> bool:
+    def has_devices(self, gone: Sequence[int], back: Sequence[int]) -> bool:
         """Whether whole devices go to nodes, and shares to devices. Where a share counts differently on other nodes,
         nothing is known."""
         trial = self.cycle.trial
@@ -147,8 +148,25 @@ class Repacking:
         free = self.free_devices(gone)
         if whole and not could_pack(whole, free.whole):
             return False
+        if not self._beside_wanted(free, back):
+            return False
         devices = int(free.whole.sum() - sum(whole) + _SLACK)
         return not shares or could_pack(shares, [*free.parts, *[1.0] * min(devices, len(shares))])
+
+    def _beside_wanted(self, free: FreeDevices, back: Sequence[int]) -> bool:
+        """Whether some domain holds all wanted shares so that for each size that comes back places enough are left."""
+        trial, domains = self.cycle.trial, self._domains
+        need = [parts for pod in self._wanted for parts in self._parts(pod, self._least_gpus(pod)) if parts < 1]
+        if not need or domains.min() == domains.max() == 0:
+            return True
+        returning = [size for pod in back for size in self._parts(pod, trial.accepted_gpus(pod)) if size > 0]
+        bins, left = free.bins(domains), np.zeros(int(domains.max()) + 1)
+        for least in {min(size, 1.0) for size in returning}:
+            size = least if least == 1 else max(least - _MIB, _MIB)
+            per_device = floor(1 / size + _SLACK)
+            items = sum([floor(each) * per_device if each >= 1 else 1 for each in returning if each >= least])
+            left = np.minimum(left, places_beside(bins, (len(need), max(min(need) - _MIB, _MIB)), size) - items)
+        return bool((left >= 0).any())
 
     def _parts(self, pod: int, gpus: float) -> list[float]:
         """What a pod of so many GPUs takes of each of its devices, if it shares them; else all of it at once."""
@@ -174,6 +192,28 @@ class Repacking:
     def free_devices(self, gone: Sequence[int]) -> FreeDevices:
         """The free devices of nodes within reach once some pods are gone."""
         return FreeDevices(self.cycle.trial, self._pool.room.devices, gone, self._reach)
+
+
+def places_beside(bins: Bins, wanted: tuple[int, float], size: float) -> Column:
+    """[group]: how many items of a size all bins hold at most once so many wanted ones of another size are in those of
+    the group; negative infinity where these do not fit.
+
+    What a bin has left beside as many items as it holds takes wanted ones for nothing; then they cost places.
+    """
+    room, times, group = bins
+    count, least = wanted
+    places = np.floor(room / size + _SLACK)
+    spare = np.maximum(room - places * size, 0.0)
+    beside = np.floor(spare / least + _SLACK)
+    more = np.where(places > 1, ceil(size / least), np.floor((spare + size) / least + _SLACK) - beside)
+    more[places == 0] = 0.0
+    mine = np.flatnonzero((group >= 0) & (times > 0))
+    free = np.bincount(group[mine], weights=(beside * times)[mine], minlength=int(group.max()) + 1)
+    per_place = np.zeros(len(free))
+    np.maximum.at(per_place, group[mine], more[mine])
+    short = np.maximum(count - free, 0.0)
+    lost = np.where(short > 0, np.ceil(short / np.maximum(per_place, _SLACK)), 0.0)
+    return np.where((short > 0) & (per_place == 0), -np.inf, (places * times).sum() - lost)
 
 
 def could_pack(sizes: Sequence[float], bins: Sequence[float] | Column) -> bool:

@@ -13,7 +13,7 @@ GPUs, for workloads without GPUs cores and memory.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import ceil, floor, inf, log2
@@ -35,6 +35,8 @@ FEW = 16
 """Up to so many victims are judged one by one: columns take longer."""
 _STEPS = (1e-3, 1.0, 1e-6)
 """By resource of queues: so far beyond the amount at which two queues are equal one of them goes first."""
+_TINY = 1e-9
+"""What sums of amounts differ by that are equal."""
 _ANY: Triple = (inf, inf, inf)
 Place = tuple[int, int]
 """Of a victim in the order of service: its leaf queue, and behind how many pending gangs of that it is served."""
@@ -244,23 +246,43 @@ class ReclaimBound:
 
     def obtainable_together(self, request: Triple, taken: VictimLosses, victims: VictimLosses) -> Triple:
         """The same when all of a few victims go."""
+        found = [-float(lost) for lost in taken.losses.sum(axis=1)]
+        for members, most in self._together(request, taken, victims):
+            for r in range(QUEUE_RESOURCES):
+                found[r] += min(sum([losses[r] for _, losses in members]), max(most[r] - SLACKS[r], 0.0))
+        return triple(found)
+
+    def returning(self, request: Triple, taken: VictimLosses, victims: VictimLosses) -> list[int]:
+        """If all of a few victims go, besides those already taken: those with the fewest GPUs of each branch, as many
+        as it may not lose. Those taken have negative numbers, from the last one on."""
+        found = list[int]()
+        for members, most in self._together(request, taken, victims) if GPU in self._resources else ():
+            sizes = sorted([(losses[GPU], at - len(taken.queues)) for at, losses in members if losses[GPU] > 0])
+            excess, count = sum([size for size, _ in sizes]) - max(most[GPU] - SLACKS[GPU], 0.0), 0
+            while excess > _TINY:
+                excess, count = excess - sizes[-1 - count][0], count + 1
+            found += [at for _, at in sizes[:count]]
+        return found
+
+    def _together(
+        self, request: Triple, taken: VictimLosses, victims: VictimLosses
+    ) -> Iterator[tuple[list[tuple[int, Triple]], Triple]]:
+        """If all of a few victims go, besides those already taken: by branch each with its number and what it loses,
+        and what the branch may lose."""
         queues = [*taken.queues.tolist(), *victims.queues.tolist()]
         losses = [*taken.losses.T.tolist(), *victims.losses.T.tolist()]
         blocks = [*taken.blocks.T.tolist(), *victims.blocks.T.tolist()]
         levels, branches = self._levels[queues].tolist(), self._branches[queues].tolist()
-        found, spared = [-float(lost) for lost in taken.losses.sum(axis=1)], ZERO
+        spared = ZERO
         for depth in range(len(self._path)):
-            lost: dict[int, tuple[Triple, Triple]] = {}
-            for level, branch, loss, block in zip(levels, branches, losses, blocks, strict=True):
+            members: dict[int, list[int]] = {}
+            for at, (level, branch) in enumerate(zip(levels, branches, strict=True)):
                 if level == depth:
-                    sums, largest_block = lost.get(branch, (ZERO, ZERO))
-                    lost[branch] = plus(sums, loss), self._larger(largest_block, block)
-            for branch, (sums, block) in lost.items():
-                most = self._bound(((depth, request), (branch, block)), spared)
-                for r in range(QUEUE_RESOURCES):
-                    found[r] += min(sums[r], max(most[r] - SLACKS[r], 0.0))
+                    members.setdefault(branch, []).append(at)
+            for branch, mine in members.items():
+                block = reduce(self._larger, [blocks[at] for at in mine], ZERO)
+                yield [(at, losses[at]) for at in mine], self._bound(((depth, request), (branch, block)), spared)
             spared = _summed([loss for loss, level in zip(losses, levels, strict=True) if level <= depth])
-        return triple(found)
 
     def lost(self, victims: VictimLosses) -> Mask:
         """Which of a few victims of whole gangs, in the order of victims, could lose their place if all of them go.

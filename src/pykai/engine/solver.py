@@ -315,6 +315,20 @@ class Probe:
             return np.ones(len(victims.queues), dtype=bool)
         return self.search.prospects.lost(victims)
 
+    def returning(self, pods: Sequence[int], victims: VictimLosses) -> list[int]:
+        """If all of these pods go: those with the fewest GPUs, as many as have to get a place again. Nobody where some
+        take parts of several devices, or other devices than those that count against queues: what is less is unclear.
+        """
+        trial, taken = self.cycle.trial, _pods(self.recorded)
+        if self.search.prospects is None:
+            return []
+        found = self.search.prospects.returning(self.request, self.taken, victims)
+        for pod in (*taken, *pods) if found else ():
+            c = trial.of_class(pod)
+            if (c.shared and c.devices > 1) or trial.accepted_gpus(pod) != trial.quota_amounts(c, trial.node[pod])[GPU]:
+                return []
+        return [pods[at] if at >= 0 else taken[at] for at in found]
+
     def opening(self, leaving: Leaving) -> Mask:
         """After which pods a node is open to a single pod, if only those of one node go."""
         return np.ones(len(leaving.pods), dtype=bool) if self._fit is None else self._fit.opening(leaving)

@@ -36,7 +36,8 @@ class OneNode:
     def worth_a_look(self, found: Accumulated) -> Rows:
         if found.single:
             return found.where((found.own >= found.room.missing[found.nodes]) & found.goes & found.own_enough)
-        return found.where((found.total >= found.room.missing[found.nodes]) & found.enough)
+        missing = found.room.missing[found.nodes]
+        return found.where((found.total >= missing) & (found.along >= missing) & found.enough)
 
     def choices(self, found: Accumulated, latest: int, _: Sequence[float]) -> Iterator[list[int]]:
         start, end = np.searchsorted(found.batch_of, (latest, latest + 1)).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,8 @@ class Scripted:
     limits: bool = True
     gpus: float = np.inf
     """What could be had of all of them."""
+    back: str = ""
+    """The least of them that must get a place again."""
 
     def _named(self, victims: VictimLosses, names: str) -> Mask:
         return np.array([self.names[gang] in names for gang in victims.gangs.tolist()], dtype=bool)
@@ -59,6 +62,10 @@ class Scripted:
 
     def obtainable_together(self, victims: VictimLosses) -> Column:
         return np.array([np.inf, np.inf, self.gpus])
+
+    def returning(self, pods: Sequence[int], victims: VictimLosses) -> list[int]:
+        mine = zip(pods, self._named(victims, self.back).tolist(), strict=True)
+        return [pod for pod, returns in mine if returns]
 
     def opening(self, leaving: Leaving) -> Mask:
         return np.ones(len(leaving.pods), dtype=bool)
@@ -108,6 +115,9 @@ def effective(chosen: str, *arguments: Any, **script: Any) -> str:
         ("abcd", 4, {"before": "b"}, "acd"),
         ("ab", 2, {"before": "ab"}, ""),
         ("abcd", 2, {"limits": False}, ""),
+        # two must find room beside the pod, or no more than that
+        ("abcd", 2, {"back": "ab"}, "abcd"),
+        ("abcd", 2, {"back": "abc"}, ""),
         ("abcd", 2, {"gpus": 1.0}, ""),
         ("abcd", 2, {"gpus": 2.0}, "abcd"),
         # who is of no use stays where the others leave enough; all of it may be needed for those that come back
@@ -134,3 +144,10 @@ def test_who_could_leave_its_node_at_all(both: bool, goes: list[bool]) -> None:
     found = accumulated(2, both=both, before="b")
     assert found.single is not both
     assert found.goes.tolist() == goes
+
+
+@pytest.mark.parametrize(("both", "along"), [(False, [0, 1, 1, 2]), (True, [0, 2, 1, 1, 2])])
+def test_what_may_be_free_on_other_nodes_counts_for_a_gang_that_is_there_as_well(both: bool, along: list[int]) -> None:
+    """By pod, how many pods of two GPUs would fit on the node of d by then; for a pod of a on another node as many as
+    would in the end."""
+    assert accumulated(2, both=both).along.tolist() == along

@@ -72,6 +72,23 @@ def test_of_one_of_a_few(victims: str, useful: str) -> None:
         assert bound.any_useful((0.0, 0.0, 2.0), [rows[name] for name in victims.split()]) is bool(useful)
 
 
+@pytest.mark.parametrize(
+    ("taken", "victims", "back"),
+    [
+        ("", "many-0 many-1 many-2", []),
+        ("", "few-0 even-0 many-0", [0, 1]),  # these may lose nothing
+        ("even-0", "many-0 few-0", [-1, 1]),
+    ],
+)
+def test_what_a_branch_may_not_lose_must_get_places_again(taken: str, victims: str, back: list[int]) -> None:
+    cycle, bound, rows = opened()
+    gone, more = (
+        victims_of(cycle, [Batch(cycle.trial.gang[rows[name]], (rows[name],)) for name in some.split()])
+        for some in (taken, victims)
+    )
+    assert sorted(bound.returning((0.0, 0.0, 2.0), gone, more)) == back
+
+
 # --------------------------------------------------------------------------------------------------------------- limits
 @pytest.mark.parametrize(
     ("sizes", "limit", "over"),

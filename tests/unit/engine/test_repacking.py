@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from pykai.engine import packing
 from pykai.engine.cycle import Cycle
 from pykai.engine.feasibility import FeasibilityBound
-from pykai.engine.packing import MOST_KINDS, MOST_SUMS, _usable, could_pack, most_filled
+from pykai.engine.packing import MOST_KINDS, MOST_SUMS, _usable, could_pack, most_filled, places_beside
 from pykai.engine.victims import VictimPool
 from pykai.objects import names
 from tests import builders
@@ -72,6 +74,48 @@ def test_how_far_a_bin_can_be_filled_is_not_found_out_of_too_many_sums() -> None
 )
 def test_of_a_device_shares_fill_as_much_or_more(kinds: tuple[float, ...], free: float, most: float) -> None:
     assert _usable(kinds, free) == pytest.approx(most)
+
+
+# (room, how many bins, group), items wanted of the first group and their size, size of what comes back
+BESIDE = [
+    ([(1.0, 3, 0)], (3, 0.3), 0.7, 3),  # the rest of each is enough for one
+    ([(1.0, 3, 0)], (4, 0.3), 0.7, 2),
+    ([(1.0, 3, 0)], (9, 0.3), 0.7, 0),
+    ([(1.0, 3, 0)], (10, 0.3), 0.7, -1),
+    ([(1.0, 3, 0), (0.8, 2, 1)], (9, 0.3), 0.7, 2),  # other groups keep what they have
+    ([(1.0, 3, 0), (0.8, 2, -1)], (9, 0.3), 0.7, 2),
+    ([(1.0, 3, 0)], (5, 0.3), 0.3, 4),
+    ([(0.5, 1, 0), (1.0, 1, 1)], (1, 0.3), 0.7, 1),  # too little for what comes back
+    ([(0.2, 1, 0), (1.0, 1, 1)], (1, 0.3), 0.7, -inf),
+]
+
+
+@pytest.mark.parametrize(("bins", "wanted", "size", "left"), BESIDE)
+def test_places_that_are_left_beside_wanted_items(
+    bins: list[tuple[float, int, int]], wanted: tuple[int, float], size: float, left: float
+) -> None:
+    room, times, group = zip(*bins, strict=True)
+    columns = np.array(room), np.array(times, dtype=float), np.array(group)
+    assert places_beside(columns, wanted, size)[0] == left
+
+
+@pytest.mark.parametrize(("one_rack", "fits"), [(True, False), (False, True)])
+def test_wanted_shares_of_one_domain_leave_places_for_what_comes_back(one_rack: bool, fits: bool) -> None:
+    """Two devices have a share of 0.7 each, on nodes of two racks. Two shares of 0.3 fit beside them, but not in one
+    rack: there one of those that have 0.7 would have to leave, and finds no place."""
+    nodes = [node(name, 1) for name in "ab"]
+
+    def share(name: str, on: str, portion: str) -> Any:
+        labels = {names.GPU_GROUP_LABEL: f"d-{on}"} if on else {}
+        group = name.split("-")[0]
+        return decoded(builders.pod(name, group, on, annotations={names.GPU_FRACTION: portion}, labels=labels))
+
+    held = [gang("x", "low"), gang("y", "low"), share("x-0", "a", "0.7"), share("y-0", "b", "0.7")]
+    cycle = Cycle(seen(*nodes, gang("new"), *held, share("new-0", "", "0.3"), share("new-1", "", "0.3")), PACKING, NOW)
+    rows = {name: row for row, name in enumerate(cycle.snapshot.pods.names)}
+    domains = np.arange(2) if one_rack else None
+    bound = FeasibilityBound(VictimPool(cycle), [rows["new-0"], rows["new-1"]], (), domains)
+    assert bound.packs([rows["x-0"]], [rows["x-0"]]) is fits
 
 
 # ---------------------------------------------------------------------------------------------------- pods come back
