@@ -14,8 +14,11 @@ from click.testing import CliRunner
 from pykai.cli import fault_campaign
 from pykai.cli.fault_campaign import product_of
 from pykai.cli.main import main
+from pykai.kube.api import Patch
+from pykai.kube.api_resources import NODE
+from pykai.kube.memory import MemoryApi
 from pykai.simulate.faults.api import Fault
-from pykai.simulate.faults.run import Outcome, play
+from pykai.simulate.faults.run import ChangeLog, Outcome, play
 from pykai.simulate.faults.shrink import shrunk, story
 from pykai.simulate.faults.worlds import FEATURES, LAYOUTS, world
 
@@ -85,6 +88,26 @@ def test_a_failing_history_is_shrunk_to_a_short_story() -> None:
     text = story(short, whole)
     assert f"seed {whole.seed}" in text
     assert "WRONG  " in text
+
+
+@pytest.mark.virtual_time
+async def test_a_change_is_reported_with_its_fields() -> None:
+    api = MemoryApi(lambda: 0.0)
+    log = ChangeLog(api)
+    await api.create(NODE, {"metadata": {"name": "n", "labels": {"rack": "a"}}})
+    await api.patch(
+        NODE.ref("n"), Patch.merge({"metadata": {"labels": {"rack": "b"}}, "spec": {"unschedulable": True}})
+    )
+    await api.delete(NODE.ref("n"))
+    changed = "Node n: metadata.labels.rack a -> b, spec.unschedulable None -> True"
+    assert log.recent(3) == f"Node n made; {changed}; Node n deleted"
+    assert log.recent(1) == "Node n deleted"
+
+
+def test_a_fault_of_a_user_names_its_object() -> None:
+    texts = [str(fault) for fault in play(4, product_of).faults if fault.point.startswith("deed ")]
+    assert not any("deed" in text for text in texts)
+    assert 'queue edited: team-c {"spec":{"resources":{"gpu":{"quota":2,"limit":-1}}}}' in texts
 
 
 @pytest.mark.parametrize("seeds", ["x", "3-1", "-5", "1-", ""])

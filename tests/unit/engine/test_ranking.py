@@ -272,7 +272,9 @@ def test_a_filling_is_split_between_gangs() -> None:
     assert (first.rows.tolist(), first.copies, rest.rows.tolist(), rest.copies) == ([3, 1], None, [2], None)
     several = Filling(np.array([3, 1, 2]), np.array([2, 1, 3]), True)
     first, rest = several.split(4)
-    assert first.copies is not None and rest.copies is not None and first.wait and rest.wait
+    assert (first.wait, rest.wait) == (True, True)
+    assert first.copies is not None
+    assert rest.copies is not None
     assert (first.rows.tolist(), first.copies.tolist()) == ([3, 1, 2], [2, 1, 1])
     assert (rest.rows.tolist(), rest.copies.tolist()) == ([2], [2])
 

@@ -46,14 +46,18 @@ _SCALE = float(1 << 64)
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that occurred `at` seconds after the start; `point` is unique in a history."""
+    """A fault that occurred `at` seconds after the start; `point` is unique in a history.
+
+    `about`: what a user did to which object; empty where the point names the object.
+    """
 
     at: float
     kind: str
     point: str
+    about: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.point}"
+        return f"{self.kind}: {self.about or self.point}"
 
 
 class FaultPlan:
@@ -85,7 +89,7 @@ class FaultPlan:
             if left < 0.0:
                 if point in self._left_out:
                     return None
-                self.note(kind, point)
+                self.note(Fault(self._time(), kind, point))
                 return kind, Random(f"{self._seed}/{point}")
         return None
 
@@ -93,9 +97,9 @@ class FaultPlan:
         """Return the generator of a planned event, such as a user action; None if it is left out."""
         return None if not self.active or point in self._left_out else Random(f"{self._seed}/{point}")
 
-    def note(self, kind: str, point: str) -> None:
-        """Record a planned event that took place."""
-        self.happened.append(Fault(self._time(), kind, point))
+    def note(self, fault: Fault) -> None:
+        """Record a fault that occurred."""
+        self.happened.append(fault)
 
     def counts(self) -> Counter[str]:
         """Return the number of faults by kind."""

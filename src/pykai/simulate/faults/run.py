@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from pykai.hollow.kubelet_settings import OnStart
 from pykai.kube.api import Api, Object, Patch, Selection
 from pykai.kube.api_resources import EVENT, LEASE, NODE_TOPOLOGY, POD
+from pykai.kube.codec import decode
 from pykai.kube.errors import ApiError
 from pykai.kube.memory import Admission, MemoryApi
 from pykai.kube.memory.object_store import LoggedChange
@@ -36,6 +37,7 @@ WARM_UP = (4, 12, 35)
 JUMPS = (("clock jumped", 0.02),)
 LARGEST_JUMP = 120.0
 _STEP = 10.0
+_COUNTERS = ("metadata.generation", "metadata.resourceVersion")
 _NOT_COUNTED = (LEASE.plural, EVENT.plural)
 """Resources whose writes do not count as changes: leases are renewed and events recorded at rest, too."""
 
@@ -119,7 +121,7 @@ class ChangeLog:
     def __init__(self, server: MemoryApi) -> None:
         self.count = 0
         """The number of changes so far, without leases and events."""
-        self.recent: deque[str] = deque(maxlen=5)
+        self._recent: deque[LoggedChange] = deque(maxlen=5)
         self._digest = blake2b(digest_size=8)
         server.observe(self._changed)
 
@@ -128,14 +130,38 @@ class ChangeLog:
         """Return the digest of all changes so far."""
         return self._digest.hexdigest()
 
+    def recent(self, most: int) -> str:
+        """Describe the last of the counted changes."""
+        return "; ".join(_described(entry) for entry in list(self._recent)[-most:])
+
     def _changed(self, entry: LoggedChange) -> None:
         record = entry.after or entry.before
         assert record is not None
         self._digest.update(entry.after.raw if entry.after else b"gone " + record.uid.encode())
         if entry.resource.plural not in _NOT_COUNTED:
             self.count += 1
-            verb = "changed" if entry.before and entry.after else "made" if entry.after else "deleted"
-            self.recent.append(f"{entry.resource.kind} {'/'.join(filter(None, record.key))} {verb}")
+            self._recent.append(entry)
+
+
+def _described(entry: LoggedChange) -> str:
+    """Return an object and what happened to it, such as `PodGroup default/a: spec.minMember 3 -> 1`."""
+    record = entry.after or entry.before
+    assert record is not None
+    title = f"{entry.resource.kind} {'/'.join(filter(None, record.key))}"
+    if not (entry.before and entry.after):
+        return f"{title} {'made' if entry.after else 'deleted'}"
+    before, after = (dict(_leaves(decode(each.raw, Object))) for each in (entry.before, entry.after))
+    changed = [path for path in {**before, **after} if before.get(path) != after.get(path) and path not in _COUNTERS]
+    return f"{title}: {', '.join(f'{path} {before.get(path)} -> {after.get(path)}' for path in changed)}"
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the scalars of an object with their paths."""
+    if not isinstance(value, dict | list):
+        yield path, value
+        return
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _leaves(part, f"{path}.{key}" if path else str(key))
 
 
 class _Process:
@@ -283,7 +309,7 @@ class FaultyProduct:
         until = self._time() + REST_SECONDS
         while self._time() - quiet_since < QUIET_SECONDS:
             if self._time() > until:
-                self.report("no rest", f"objects still change after {REST_SECONDS:g} s: {changes.recent[-1]}")
+                self.report("no rest", f"objects still change after {REST_SECONDS:g} s: {changes.recent(1)}")
                 return False
             await asyncio.sleep(_STEP)
             if (now := changes.count) != last:
@@ -295,12 +321,11 @@ class FaultyProduct:
         for check, text in at_rest(await read_cluster(server)):
             self.report(check, text)
         before = changes.count
-        changes.recent.clear()
         for process in processes:
             process.kill()
         await asyncio.sleep(RESTARTED_SECONDS)
-        if changes.count != before:
-            self.report("a restart changed something", "; ".join(changes.recent))
+        if changed := changes.count - before:
+            self.report("a restart changed something", changes.recent(changed))
 
 
 async def _simulate_autoscaler(api: Api) -> None:

@@ -23,10 +23,11 @@ from pykai.kube.api_resources import (
     QUEUE,
     RESOURCE_CLAIM,
 )
+from pykai.kube.codec import encode
 from pykai.kube.errors import ApiError
 from pykai.kube.memory import MemoryApi
 from pykai.objects import names
-from pykai.simulate.faults.api import FaultPlan
+from pykai.simulate.faults.api import Fault, FaultPlan
 from pykai.simulate.faults.invariants import FAILED_BY_USER, REPLICAS_BY_USER
 from pykai.simulate.faults.worlds import RACK_LABEL, RACKS
 
@@ -35,7 +36,7 @@ LONGEST_ABSENCE = 30.0
 FORCED = Deletion(grace_seconds=0)
 LONGEST_OUTAGE = 20.0
 UserAction = Callable[[MemoryApi, Random], Awaitable[str]]
-"""Performs an action and returns the name of its object; empty if there is none."""
+"""Performs an action and returns its object, with the changed fields if there are any; empty if there is no object."""
 
 
 class Users:
@@ -70,10 +71,11 @@ class Users:
             return
         if kind == SERVER_RESTARTED and chance.random() < 0.5:
             self._plan.outage_until = asyncio.get_running_loop().time() + chance.uniform(0.5, LONGEST_OUTAGE)
+        began = asyncio.get_running_loop().time()
         with suppress(ApiError):
             about = await ACTIONS[kind](self._api, chance)
             if about:
-                self._plan.note(kind, point)
+                self._plan.note(Fault(began, kind, point, about))
 
 
 # --------------------------------------------------------------------------------------------------------- choosing
@@ -101,7 +103,7 @@ async def _patch(api: MemoryApi, resource: Resource, obj: Object, body: Object) 
     if not obj:
         return ""
     await api.patch(resource.ref(obj["metadata"]["name"], _key(obj)[0]), Patch.merge(body))
-    return _title(obj)
+    return f"{_title(obj)} {encode(body).decode()}"
 
 
 def _delete(resource: Resource, where: Callable[[Object], bool] = bool, how: Deletion | None = None) -> UserAction:
@@ -171,7 +173,7 @@ async def _edit_request(api: MemoryApi, chance: Random) -> str:
     if request and chance.random() < 0.5:
         ref = BIND_REQUEST.ref(request["metadata"]["name"], _key(request)[0]).sub("status")
         await api.patch(ref, Patch.merge({"status": {"phase": "Failed", "reason": FAILED_BY_USER}}))
-        return _title(request)
+        return f"{_title(request)} failed"
     return await _patch(api, BIND_REQUEST, request, {"metadata": {"labels": {"example.com/note": "seen"}}})
 
 
