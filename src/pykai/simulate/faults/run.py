@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -37,6 +37,7 @@ WARM_UP = (4, 12, 35)
 JUMPS = (("clock jumped", 0.02),)
 LARGEST_JUMP = 120.0
 _STEP = 10.0
+_SHOWN_CHANGES = 3
 _COUNTERS = ("metadata.generation", "metadata.resourceVersion")
 _NOT_COUNTED = (LEASE.plural, EVENT.plural)
 """Resources whose writes do not count as changes: leases are renewed and events recorded at rest, too."""
@@ -120,8 +121,9 @@ class ChangeLog:
 
     def __init__(self, server: MemoryApi) -> None:
         self.count = 0
-        """The number of changes so far, without leases and events."""
-        self._recent: deque[LoggedChange] = deque(maxlen=5)
+        """The number of changes since `reset`, without leases and events."""
+        self._first: list[LoggedChange] = []
+        self._last: LoggedChange | None = None
         self._digest = blake2b(digest_size=8)
         server.observe(self._changed)
 
@@ -130,9 +132,20 @@ class ChangeLog:
         """Return the digest of all changes so far."""
         return self._digest.hexdigest()
 
-    def recent(self, most: int) -> str:
-        """Describe the last of the counted changes."""
-        return "; ".join(_described(entry) for entry in list(self._recent)[-most:])
+    @property
+    def last(self) -> str:
+        """Describe the last counted change."""
+        return _described(self._last) if self._last else ""
+
+    @property
+    def first(self) -> str:
+        """Describe the first counted changes since `reset`, of which the later ones are consequences."""
+        return "; ".join(map(_described, self._first))
+
+    def reset(self) -> None:
+        """Count from 0."""
+        self.count = 0
+        self._first.clear()
 
     def _changed(self, entry: LoggedChange) -> None:
         record = entry.after or entry.before
@@ -140,7 +153,9 @@ class ChangeLog:
         self._digest.update(entry.after.raw if entry.after else b"gone " + record.uid.encode())
         if entry.resource.plural not in _NOT_COUNTED:
             self.count += 1
-            self._recent.append(entry)
+            self._last = entry
+            if len(self._first) < _SHOWN_CHANGES:
+                self._first.append(entry)
 
 
 def _described(entry: LoggedChange) -> str:
@@ -309,7 +324,7 @@ class FaultyProduct:
         until = self._time() + REST_SECONDS
         while self._time() - quiet_since < QUIET_SECONDS:
             if self._time() > until:
-                self.report("no rest", f"objects still change after {REST_SECONDS:g} s: {changes.recent(1)}")
+                self.report("no rest", f"objects still change after {REST_SECONDS:g} s: {changes.last}")
                 return False
             await asyncio.sleep(_STEP)
             if (now := changes.count) != last:
@@ -320,12 +335,12 @@ class FaultyProduct:
         """Check the invariants at rest, then that a restart of all processes changes nothing."""
         for check, text in at_rest(await read_cluster(server)):
             self.report(check, text)
-        before = changes.count
+        changes.reset()
         for process in processes:
             process.kill()
         await asyncio.sleep(RESTARTED_SECONDS)
-        if changed := changes.count - before:
-            self.report("a restart changed something", changes.recent(changed))
+        if changes.count:
+            self.report("a restart changed something", changes.first)
 
 
 async def _simulate_autoscaler(api: Api) -> None:
