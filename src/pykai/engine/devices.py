@@ -64,6 +64,11 @@ def rooms(shares: Shares, capacity: float, mode: int) -> list[float]:
     return sorted(left)
 
 
+def free_portions(shares: Shares, capacity: float) -> float:
+    """Return what is left of shared devices, in devices of this capacity; releasing memory counts as free."""
+    return sum(capacity - share[1] + share[2] for _, share in with_room(shares, 0.0, capacity)) / capacity
+
+
 class DeviceLedger:
     """The shared devices of all nodes, and the GPUs and pod slots that they take from the trial's idle and releasing
     columns. Every change goes through the trial's journal.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.devices import with_room
+from pykai.engine.devices import free_portions, with_room
 from pykai.engine.trial import Trial
 from pykai.kernels.domains import (
     DomainTree,
@@ -166,17 +166,11 @@ def _room(trial: Trial, request: GroupRequest, rows: Rows, free: Column) -> Colu
     for at, row in enumerate(rows.tolist()):
         if row in trial.shares:
             capacity = float(trial.snapshot.nodes.gpu_memory[row])
-            free[GPU, at] += _free_portions(trial, row, capacity)
+            free[GPU, at] += free_portions(trial.shares[row], capacity)
             for of_class, c in zip(able, request.sharers, strict=True):
                 of_class[at] = whole[at] + _sharable(trial, c, row, capacity) >= c.devices
     counted = pods_per_node(free[request.asked], request.need)
     return np.where(able.any(axis=0), counted, 0.0) if request.sharers else counted
-
-
-def _free_portions(trial: Trial, node: int, capacity: float) -> float:
-    """What is left of the shared devices of a node, in devices."""
-    shares = with_room(trial.shares[node], 0.0, capacity)
-    return sum(capacity - share.allocated + share.releasing for _, share in shares) / capacity
 
 
 def _sharable(trial: Trial, c: PodClass, node: int, capacity: float) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from pykai.engine.devices import free_portions
 from pykai.engine.plugin_api import ANY
 from pykai.model.resources import CPU, GPU, Column
 
@@ -52,7 +53,10 @@ class Pack:
 
 @dataclass(frozen=True)
 class Spread:
-    """Emptiest nodes first: the free part of the deciding resource, 0 to 1. Fields as in Pack."""
+    """Emptiest nodes first: the free part of the deciding resource, 0 to 1. Fields as in Pack.
+
+    Of GPUs also the free parts count: those of shared devices, and MIG instances.
+    """
 
     gpu: bool = True
     cpu: bool = True
@@ -65,7 +69,20 @@ class Spread:
             return 0.0
         row, nodes = deciding_resource(look.pod_class), look.trial.snapshot.nodes
         total = nodes.gpu_count[look.nodes] if row == GPU else nodes.allocatable[row, look.nodes]
-        return np.where(total > 0, look.free[row] / np.where(total > 0, total, 1.0), 0.0)
+        free = _free_gpus(look) if row == GPU else look.free[row]
+        return np.where(total > 0, free / np.where(total > 0, total, 1.0), 0.0)
+
+
+def _free_gpus(look: NodeLook) -> Column:
+    """By node the whole devices and the parts of devices that are free or being released."""
+    snapshot, shares = look.trial.snapshot, look.trial.shares
+    free: Column = look.free[GPU].copy()
+    for row, gpus in snapshot.space.mig_rows().items():
+        free += look.free[row] * gpus
+    for at, node in enumerate(look.nodes.tolist() if shares else ()):
+        if node in shares:
+            free[at] += free_portions(shares[node], float(snapshot.nodes.gpu_memory[node]))
+    return free
 
 
 def node_placement(gpu: str = "binpack", cpu: str = "binpack") -> tuple[Pack | Spread, ...]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pykai.cache.cluster import ClusterCache
+from pykai.engine.devices import Share
 from pykai.engine.node_states import NormalizedScore
 from pykai.engine.plugin_api import NodeLook, NodeScore, RelativeScore
 from pykai.engine.trial import Trial
@@ -86,6 +87,26 @@ def test_pack_and_spread_look_at_the_deciding_resource(
     assert Pack().measured(seen.pod_class) == resource
     assert packed(Pack(), seen) == scores
     np.testing.assert_array_equal(Spread().score(seen), spread)
+
+
+def test_spread_counts_free_parts_of_devices() -> None:
+    cache, mig = ClusterCache(SchedulerParams()), "nvidia.com/mig-2g.10gb"
+    offers = {"plain": {"nvidia.com/gpu": "4"}, "shared": {"nvidia.com/gpu": "4"}, "mig": {mig: "3"}}
+    for name, offer in offers.items():
+        labels = {names.GPU_COUNT_LABEL: "4", names.GPU_MEMORY_LABEL: "1000"}
+        status = {"allocatable": {"pods": "110", **offer}}
+        cache.load([kind(kinds.Node, metadata={"name": name, "labels": labels}, status=status)])
+    spec = {"containers": [{"name": "main", "resources": {"requests": PODS["wants-gpu"]}}]}
+    cache.load([kind(kinds.Pod, metadata={"name": "pod"}, spec=spec)])
+    found = cache.snapshot(now=0.0)
+    trial, rows = Trial(found), [found.nodes.rows[name] for name in offers]
+    trial.idle[GPU, found.nodes.rows["shared"]] -= 2
+    staying, leaving = Share(used=250, allocated=250), Share(used=500, allocated=500, releasing=250)
+    trial.shares[found.nodes.rows["shared"]] = {"a": staying, "b": leaving}
+    at = np.array(rows, dtype=np.int64)
+    nothing = np.zeros(len(rows))
+    seen = NodeLook(trial, trial.of_class(0), at, trial.idle[:, at], trial.idle[:, at], nothing > 0, nothing)
+    np.testing.assert_allclose(Spread().score(seen), [1, (2 + 0.75 + 0.75) / 4, 3 * 2 / 4])
 
 
 @pytest.mark.parametrize("gpu", [True, False])
