@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import weakref
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pykai.cache.readings import in_order
-from pykai.cache.store import FEW, Layers, Store
+from pykai.cache.store import FEW, Key, Layers, Moment, Store
 from tests import builders
 
 
@@ -57,6 +58,43 @@ def test_objects_that_are_gone_do_not_stay_in_memory() -> None:
     for number in range(2_000):
         layers.drop(("", str(number)))
     assert not [each for each in kept if each() is not None]
+
+
+def read_again(store: Store, then: Moment, seen: dict[Key, Any]) -> dict[Key, Any] | None:
+    """What a reader knows that had seen these objects and looks at nothing else than what the store says happened."""
+    happened = store.since(then)
+    if happened is None:
+        return None
+    found = {key: store.by_key.get(key) if key in happened else obj for key, obj in seen.items()}
+    for key, last in happened.items():
+        if last:
+            found.pop(key, None)
+            found[key] = store.by_key.get(key)
+    return {key: obj for key, obj in found.items() if obj is not None}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_reader_is_told_all_that_happened_since(seed: int) -> None:
+    random, original, told = Random(seed), Store(list), 0
+    readers: list[tuple[Moment, dict[Key, Any]]] = []
+    stores = [original]
+    for _ in range(200):
+        store = random.choice(stores)
+        match random.randrange(12):
+            case 0 if store is original:
+                store.add([builders.decoded(builders.queue(f"q{random.randrange(8)}"))])
+            case 1:
+                stores = [original, original.copy()]
+            case 2 | 3:
+                readers.append((store.moment, dict(store.by_key)))
+            case _:
+                store.put(builders.decoded(builders.queue(f"q{random.randrange(8)}")), random.random() < 0.3)
+        for then, seen in readers:
+            found = read_again(store, then, seen)
+            if found is not None:
+                told += 1
+                assert list(found.items()) == list(store.by_key.items())
+    assert told > 100
 
 
 def test_the_log_of_changes_is_limited_by_the_number_of_objects() -> None:
