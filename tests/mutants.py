@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib import import_module
@@ -297,12 +297,14 @@ class Judge:
 
     def __init__(self, mutants: Sequence[Mutant], recorded: Recorded, output: Path, in_place: bool = True) -> None:
         self.mutants, self.recorded, self.output, self.in_place = mutants, recorded, output, in_place
+        self.functions: Mapping[Place, Sequence[FunctionType]] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         limit(session.items, phases=(Phase.explicit, Phase.generate))
         items = {item.nodeid: item for item in session.items}
-        gc.freeze()
+        self.functions = functions_below(ROOT / "src")
+        gc.disable()  # a forked process has memory of its own of what a collection looks at
         for mutant in self.mutants:
             tests = [items[name] for name in self.recorded.tests(mutant) if name in items]
             with mmap.mmap(-1, 4096) as running:
@@ -316,10 +318,8 @@ class Judge:
 
     def _run(self, mutant: Mutant, session: pytest.Session, tests: Sequence[pytest.Item], running: mmap.mmap) -> None:
         """Run tests in order until one fails, which is then named in `running`; ends the process."""
-        gc.unfreeze()
-        if self.in_place and not change_in_place(mutant):
+        if self.in_place and not change_in_place(mutant, self.functions):
             _exit(OTHERWISE)
-        gc.freeze()
         until = inf
         for test, following in pairwise([*tests, None]):
             assert test is not None
@@ -369,22 +369,33 @@ def _fork(paths: Sequence[str], plugin: Judge, mutant: Mutant | None = None) -> 
     _exit(pytest.main([*QUIET, "--capture=no", *paths], plugins=[plugin]))
 
 
-def change_in_place(mutant: Mutant) -> bool:
-    """Change the function around the mutant in the modules that are imported; whether there is one."""
-    path = ROOT / mutant.path
-    functions = [node for node in _outermost_functions(ast.parse(path.read_bytes())) if _within(mutant, node)]
-    if not functions:
-        return False
-    line = min(node.lineno for node in (functions[0], *functions[0].decorator_list))
-    (new,) = [code for code in _codes(_compiled(mutant)) if _place(code) == (str(path), functions[0].name, line)]
-    found = False
+Place = tuple[str, str, int]
+"""File, name and first line of a function."""
+
+
+def functions_below(folder: Path) -> dict[Place, list[FunctionType]]:
+    """The functions of the modules below a folder that are imported."""
+    found: dict[Place, list[FunctionType]] = {}
     for each in gc.get_objects():
-        if type(each) is FunctionType and _place(each.__code__) == _place(new):
-            if each.__code__.co_freevars != new.co_freevars:
-                return False
-            each.__code__ = new
-            found = True
+        if type(each) is FunctionType and each.__code__.co_filename.startswith(str(folder)):
+            found.setdefault(_place(each.__code__), []).append(each)
     return found
+
+
+def change_in_place(mutant: Mutant, functions: Mapping[Place, Sequence[FunctionType]]) -> bool:
+    """Change the function around the mutant; whether there is one."""
+    path = ROOT / mutant.path
+    around = [node for node in _outermost_functions(ast.parse(path.read_bytes())) if _within(mutant, node)]
+    if not around:
+        return False
+    place = str(path), around[0].name, min(node.lineno for node in (around[0], *around[0].decorator_list))
+    (new,) = [code for code in _codes(_compiled(mutant)) if _place(code) == place]
+    live = functions.get(place, ())
+    if any(each.__code__.co_freevars != new.co_freevars for each in live):
+        return False
+    for each in live:
+        each.__code__ = new
+    return bool(live)
 
 
 def _outermost_functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -400,7 +411,7 @@ def _within(mutant: Mutant, function: ast.FunctionDef | ast.AsyncFunctionDef) ->
     return function.body[0].lineno <= mutant.line <= function.end_lineno
 
 
-def _place(code: CodeType) -> tuple[str, str, int]:
+def _place(code: CodeType) -> Place:
     return code.co_filename, code.co_name, code.co_firstlineno
 
 

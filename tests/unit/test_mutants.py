@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutants import PACKAGES, ROOT, change_in_place, changed, drawn, mutants_of
+from tests.mutants import PACKAGES, ROOT, change_in_place, changed, drawn, functions_below, mutants_of
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_function_is_changed_where_it_is(
     module: dict[str, Any] = {}
     exec(compile(SOURCE, str(path), "exec"), module)
     mutant = next(mutant for mutant in mutants_of("kube", path) if mutant.old == old)
-    assert change_in_place(mutant) is in_place
+    assert change_in_place(mutant, functions_below(tmp_path)) is in_place
     assert (module["wide"](), module["Kept"]().double) == (found, double)
 
 

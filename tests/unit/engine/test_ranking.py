@@ -17,8 +17,9 @@ from pykai.engine.policy import Policy
 from pykai.engine.ranked import Filling
 from pykai.engine.ranking import OFTEN, STREAK, Ranking, Rankings
 from pykai.model.pods import PodClass
-from pykai.model.resources import Column, Rows
+from pykai.model.resources import CPU, Column, Rows
 from pykai.objects import names
+from pykai.plugins.scoring import Pack
 from tests.properties.small_world import NOW, PACKING, POLICIES
 
 from .clusters import gang, node, pod, seen
@@ -214,6 +215,27 @@ def test_pods_that_may_use_some_nodes_only_get_the_best_of_those(
         if best is not None:
             groups = (f"new-{number}",) if "share" in asks else ()
             cycle.trial.place(each, best[0], groups, not best[1])
+
+
+class Emptiest:
+    """A plugin that prefers nodes with more free CPU, in the terms of those with least and most."""
+
+    def measured(self, pod_class: PodClass) -> int:
+        return CPU
+
+    def relative(self, measure: Column, low: float, high: float) -> Column:
+        return 100 * (measure - low) / max(high - low, 1.0)
+
+
+def test_a_relative_score_that_does_not_pack_is_followed_as_well() -> None:
+    others = tuple(plugin for plugin in PACKING.plugins if not isinstance(plugin, Pack))
+    nodes = [node(f"n{at}", cpu=cores, pods=99) for at, cores in enumerate("465")]
+    cycle, pods, c = opened(*nodes, *waiting(6, cpu="1"), policy=replace(PACKING, plugins=(*others, Emptiest())))
+    for each in pods:
+        best = cycle.rankings.first(c)
+        assert best == fresh(cycle, c)[0]
+        cycle.trial.place(each, best[0])
+    assert cycle.trial.idle[CPU].tolist() == [3000.0, 3000.0, 3000.0]
 
 
 @pytest.mark.parametrize("sizes", [2, 12])
