@@ -86,7 +86,11 @@ def accumulated(wanted: int, spare: int = 0, both: bool = False, **script: Any) 
     held += [pod("a-1", "m", gpus=1)] if both else []
     nodes = [node("m", gpus=spare + both), node("n", gpus=4)]
     chosen = {"nodeSelector": {"name": "n"}}
-    objects = [*nodes, *held, gang("new"), pod("new-0", spec=chosen, gpus=wanted)]
+    return asked_by_new(*nodes, *held, gang("new"), pod("new-0", spec=chosen, gpus=wanted), **script)
+
+
+def asked_by_new(*objects: Any, **script: Any) -> Accumulated:
+    """All gangs as victims of pod new-0."""
     cycle = Cycle(seen(*objects), PACKING, NOW)
     pool = VictimPool(cycle)
     order = VictimOrder(pool, {queue: pool.leaf(queue) for queue in pool.queues}, every_gang)
@@ -151,3 +155,24 @@ def test_what_may_be_free_on_other_nodes_counts_for_a_gang_that_is_there_as_well
     """By pod, how many pods of two GPUs would fit on the node of d by then; for a pod of a on another node as many as
     would in the end."""
     assert accumulated(2, both=both).along.tolist() == along
+
+
+SIDES = [{"name": "x", "minMember": 2}, {"name": "y", "minMember": 1}]
+
+
+@pytest.mark.parametrize(
+    ("running", "chosen", "complete"),
+    [
+        ("xxyyy", [1], [1]),
+        ("xxyyy", [2], [0, 1, 2]),
+        ("xxyyy", [1, 2], [0, 1, 2]),
+        ("xyyy", [2], [2]),  # it had lost a pod of its minimum before
+        ("yyy", [2], [2]),
+    ],
+)
+def test_surplus_goes_with_the_minimum_that_it_belongs_to(running: str, chosen: list[int], complete: list[int]) -> None:
+    """The pods beyond the minimum are batches of their own, the last ones first; then comes the minimum."""
+    parts = [pod(f"a-{number}", "n", gpus=1, part=part) for number, part in enumerate(running)]
+    held = [gang("a", "low", subGroups=SIDES), *parts]
+    found = asked_by_new(node("n", gpus=8), *held, gang("new"), pod("new-0", gpus=2))
+    assert sorted(found.whole_gangs(chosen)) == complete

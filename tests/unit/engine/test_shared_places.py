@@ -42,6 +42,13 @@ def test_a_device_that_was_given_and_then_promised_is_there_at_once() -> None:
     assert (share.met, share.holds_now(10.0, 16000.0), share.holds_now(16001.0, 16000.0)) == (True, True, False)
 
 
+@pytest.mark.parametrize("status", ["", "!"])
+def test_a_share_on_a_node_that_is_gone_takes_nothing_from_another(status: str) -> None:
+    ghost = [gang("ghost"), pod("ghost-0", "gone" + status, share="0.5", device="d")]
+    found = plan(node("n", gpus=1), *ghost, gang("new"), pod("new-0", gpus=1))
+    assert bound(found) == {"new-0": "n"}
+
+
 def charged(trial: Trial) -> tuple[float, float]:
     return float(trial.idle[GPU, 0]), float(trial.releasing[GPU, 0])
 
