@@ -19,7 +19,7 @@ from pykai.engine.ranking import OFTEN, STREAK, Ranking, Rankings
 from pykai.model.pods import PodClass
 from pykai.model.resources import CPU, Column, Rows
 from pykai.objects import names
-from pykai.plugins.scoring import Pack
+from pykai.plugins.scoring import GpuSharingOrder, NodeAvailability, Pack
 from tests.properties.small_world import NOW, PACKING, POLICIES
 
 from .clusters import gang, node, pod, seen
@@ -299,6 +299,29 @@ def test_a_filling_is_split_between_gangs() -> None:
     assert rest.copies is not None
     assert (first.rows.tolist(), first.copies.tolist()) == ([3, 1, 2], [2, 1, 1])
     assert (rest.rows.tolist(), rest.copies.tolist()) == ([2], [2])
+
+
+@pytest.mark.parametrize("without", [(), (GpuSharingOrder,), (NodeAvailability,), (GpuSharingOrder, NodeAvailability)])
+def test_shares_get_the_best_node_of_a_policy_that_does_not_gather_them(without: tuple[type, ...]) -> None:
+    """Nodes with a shared device are not the fullest, and some are to be given up."""
+    nodes = [node(f"n{at}", gpus=4, pods=99) for at in range(6)]
+    held = [
+        item
+        for at, leaves in enumerate(("", "", "!", "!"))
+        for item in (
+            gang(f"old{at}"),
+            pod(f"old{at}-0", f"n{at}{leaves}", gpus=at),
+            pod(
+                f"old{at}-1", f"n{at}{leaves}", **({"share": "0.5", "device": f"d{at}"} if at % 2 == 0 else {"gpus": 1})
+            ),
+        )
+    ]
+    policy = replace(PACKING, plugins=tuple(each for each in PACKING.plugins if not isinstance(each, without)))
+    cycle, pods, c = opened(*nodes, *held, *waiting(20, share="0.5"), policy=policy)
+    for number, each in enumerate(pods):
+        best = fresh(cycle, c)[0]
+        assert cycle.rankings.first(c) == best
+        cycle.trial.place(each, best[0], (f"new-{number}",), not best[1])
 
 
 def test_no_node_is_the_best_of_none() -> None:
