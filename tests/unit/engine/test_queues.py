@@ -156,7 +156,11 @@ def test_no_capacity_is_no_share(capacity: float) -> None:
 
 
 @pytest.mark.parametrize("priority_in_quota", [False, True])
-@pytest.mark.parametrize("used", [ZERO, (1.0, 1.0, 2.0), (700.0, 300.0, 4.0), (2000.0, 2000.0, 20.0)])
+@pytest.mark.parametrize(
+    "used",
+    [ZERO, (1.0, 1.0, 2.0), (700.0, 300.0, 4.0), (2000.0, 2000.0, 20.0)]
+    + [(700.0, 600.0, 0.5), (700.0, 200.0, 4.0), (400.0, 600.0, 4.0)],  # above its share in all but one
+)
 @pytest.mark.parametrize("deserved", [FREE, (500.0, -1.0, 5.0), (3000.0, 3000.0, 30.0)])
 @pytest.mark.parametrize("fair", [(500.0, 500.0, 1.0), (500.0, 250.0, 3.0)])
 def test_keys_without_a_loop_are_those_by_resource(
