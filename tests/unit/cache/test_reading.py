@@ -107,7 +107,7 @@ def shown(snapshot: Snapshot) -> dict[str, Any]:
         f"{type(table).__name__}.{name}": value
         for table in (pods, gangs, nodes)
         for name, value in vars(table).items()
-        if name not in ("lookup", "_by_name", "_class_facts")
+        if name not in ("lookup", "_by_name", "_class_facts", "_facts")
     }
     columns = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in tables.items()}
     keys = [(f"ns-{space}", name) for space in (0, 1) for name in NAMES]
