@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from pykai.cli.local_cluster import LocalProduct
-from pykai.cli.reservation import on_hollow_nodes
+from pykai.cli.resource_reservation import on_hollow_nodes
 from pykai.controllers.queue_status import QueueMetrics
 from pykai.dashboard.access import Gate, LoopbackGate, Reviews, Sessions, SignInGate
 from pykai.dashboard.board import Title

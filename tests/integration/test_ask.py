@@ -23,7 +23,7 @@ import msgspec
 import pytest
 
 from pykai.cli.local_cluster import LocalProduct
-from pykai.cli.reservation import on_hollow_nodes
+from pykai.cli.resource_reservation import on_hollow_nodes
 from pykai.explain.live_cluster import live, setting_of
 from pykai.explain.source import Decided, from_file
 from pykai.explain.views import Overview

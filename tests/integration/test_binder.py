@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pykai.cli.install import install
-from pykai.cli.reservation import on_hollow_nodes
+from pykai.cli.resource_reservation import on_hollow_nodes
 from pykai.controllers.binder.binder import Binder
 from pykai.hollow.hollow_node import GpuShape, NodeShape, shape_devices
 from pykai.hollow.kubelet_settings import KubeletSettings

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from pykai.cli.install import install
-from pykai.cli.reservation import on_hollow_nodes
+from pykai.cli.resource_reservation import on_hollow_nodes
 from pykai.controllers.binder.device_index import GroupKey
 from pykai.controllers.binder.reservations import reservation_name
 from pykai.hollow.hollow_node import GpuShape, NodeShape

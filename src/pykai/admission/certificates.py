@@ -4,10 +4,10 @@ The CA's key is discarded after signing, so that it cannot sign for another name
 bundle contains the old one until that expires, so that servers may switch at different times. A certificate supplied
 by an administrator is recognised by its issuer and never replaced. The current time is always an argument.
 
-They lie in a directory as `tls.crt`, `tls.key` and `ca.crt`: kept current here (`renew`), or mounted from a Secret and
-only read. `renew` replaces files one by one, each atomically; a reader that meets the moment between them
-(`ReloadingContext`) sees a key that does not belong to the certificate, keeps what it has and looks again. A renewal
-that was cut off there is made up for by the next one.
+The files `tls.crt`, `tls.key` and `ca.crt` are in one directory, either renewed here (`renew`) or mounted from a Secret
+and only read. `renew` replaces one file after another, each atomically. Between two of them the key does not belong to
+the certificate: `ReloadingContext` then keeps the previous pair and checks again. The next renewal repairs an
+interrupted one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ServingCredentials:
 
 
 def service_names(service: str, namespace: str) -> tuple[str, ...]:
-    """The DNS names under which an API server calls a webhook's Service."""
+    """Return the DNS names under which an API server calls a webhook's Service."""
     return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local")
 
 

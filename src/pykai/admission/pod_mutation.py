@@ -56,12 +56,12 @@ def pod_label(pod: Fields) -> str:
 
 
 def regular_containers(pod: Fields) -> list[ContainerObject]:
-    """The pod's containers without its init containers."""
+    """Return the pod's containers without its init containers."""
     return pod["spec"].get("containers") or []
 
 
 def init_containers(pod: Fields) -> list[ContainerObject]:
-    """The pod's init containers, native sidecars among them."""
+    """Return the pod's init containers, native sidecars among them."""
     return pod["spec"].get("initContainers") or []
 
 

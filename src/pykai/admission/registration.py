@@ -37,10 +37,10 @@ QUEUE_PREFIX = "kai-queue-validation-"
 POD_GROUP_PREFIX = "kai-podgroup-validation-"
 _INHERITED = ("timeoutSeconds", "matchPolicy")
 
-_ASKING = (names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_DEVICES, names.MPS)
+_SHARE_REQUESTS = (names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_DEVICES, names.MPS)
 """Annotations that request a share; a pod without any of them requests none."""
 _READ = (
-    *(*_ASKING, names.GPU_FRACTION_CONTAINER, names.GPU_FRACTION_CONTAINER_TYPE, names.SHARED_GPU_CONFIGMAP),
+    *(*_SHARE_REQUESTS, names.GPU_FRACTION_CONTAINER, names.GPU_FRACTION_CONTAINER_TYPE, names.SHARED_GPU_CONFIGMAP),
     *(names.GPU_FRACTION_LIMIT, names.GPU_MEMORY_LIMIT),
 )
 """All annotations of pods that rules read."""
@@ -54,7 +54,7 @@ _STRUCTURE = ("subGroups", "minSubGroup", "preemptionDelay", "stalenessGracePeri
 class PodSelection:
     """Which pods the pod webhooks see; `queue_label_key` set: only those of namespaces that carry that label.
 
-    `guards_devices`: also pods that ask for no share, because the devices their containers see are checked.
+    `guards_devices`: also pods without a share, because the devices their containers see are checked.
     """
 
     scheduler_name: str = SCHEDULER_NAME
@@ -81,14 +81,14 @@ def url_client(base_url: str, ca_bundle: bytes) -> Client:
 
 
 def mutating_pods(client: Client, pods: PodSelection, name: str = MUTATING_NAME) -> Configuration:
-    """The MutatingWebhookConfiguration of pods."""
+    """Return the MutatingWebhookConfiguration of pods."""
     webhook = _pod_webhook(client(MUTATE_POD), pods, ["CREATE"])
     webhook["reinvocationPolicy"] = "IfNeeded"
     return _configuration("MutatingWebhookConfiguration", name, [webhook], {"app": "admission"})
 
 
 def validating_pods(client: Client, pods: PodSelection, name: str = VALIDATING_NAME) -> Configuration:
-    """The ValidatingWebhookConfiguration of pods and topologies; the webhook of resizes fails open."""
+    """Return the ValidatingWebhookConfiguration of pods and topologies; the webhook of resizes fails open."""
     webhooks = [
         _pod_webhook(client(VALIDATE_POD), pods, ["CREATE", "UPDATE"]),
         _webhook(
@@ -121,7 +121,7 @@ def _ours(pods: PodSelection) -> dict[str, str]:
 
 
 def validating_queues(client: Client, prefix: str = QUEUE_PREFIX) -> Configuration:
-    """The ValidatingWebhookConfiguration of queues; a webhook that does not answer never blocks a deletion."""
+    """Return the ValidatingWebhookConfiguration of queues; a webhook that does not answer never blocks a deletion."""
     queues, path = "scheduling.run.ai/v2/queues", client(VALIDATE_QUEUE)
     webhooks = [
         _webhook("queue-validation.kai.scheduler", path, _rule(queues, "Cluster", ["CREATE", "UPDATE"])),
@@ -134,14 +134,14 @@ def validating_queues(client: Client, prefix: str = QUEUE_PREFIX) -> Configurati
 
 
 def validating_pod_groups(client: Client, prefix: str = POD_GROUP_PREFIX) -> Configuration:
-    """The ValidatingWebhookConfiguration of pod groups."""
+    """Return the ValidatingWebhookConfiguration of pod groups."""
     webhook = _webhook(
         "podgroup-validation.kai.scheduler",
         client(VALIDATE_POD_GROUP),
         _rule("scheduling.run.ai/v2alpha2/podgroups", "Namespaced", ["CREATE", "UPDATE"]),
     )
     structured = " || ".join(f"has(object.spec.{name})" for name in _STRUCTURE)
-    webhook["matchConditions"] = _matters(
+    webhook["matchConditions"] = _match_conditions(
         f"has(object.spec) && ({structured})",
         f"{_NO_UPDATE} || !has(oldObject.spec) || object.spec != oldObject.spec",
     )
@@ -185,11 +185,12 @@ def _pod_webhook(client: Object, pods: PodSelection, operations: list[str]) -> W
     webhook = _webhook(f"admission.{pods.system_namespace}.svc", client, _rule("/v1/pods", "Namespaced", operations))
     webhook, ours = _selecting(webhook, pods), _ours(pods)
     held = _ANNOTATIONS["object"]
-    requests = f"{_cel_list(_ASKING)}.exists(k, k in {held}) || {held}.exists(k, {_of_container()})"
+    requests = f"{_cel_list(_SHARE_REQUESTS)}.exists(k, k in {held}) || {held}.exists(k, {_of_container()})"
     reason = f"{_annotated('object')} && ({requests})"
     if "UPDATE" in operations:
         reason = f"{reason} || ({_odd_names()})"
-    webhook["matchConditions"] = [ours, *_matters(*(() if pods.guards_devices else (reason,)), *_changed(operations))]
+    reasons = () if pods.guards_devices else (reason,)
+    webhook["matchConditions"] = [ours, *_match_conditions(*reasons, *_changed(operations))]
     return webhook
 
 
@@ -197,7 +198,7 @@ _NO_UPDATE = "request.operation != 'UPDATE'"
 _ANNOTATIONS = {which: f"{which}.metadata.annotations" for which in ("object", "oldObject")}
 
 
-def _matters(*expressions: str) -> list[dict[str, str]]:
+def _match_conditions(*expressions: str) -> list[dict[str, str]]:
     """Return one match condition that all expressions hold, cheap ones first.
 
     It is one condition, because a server evaluates all of several, even after one is false.

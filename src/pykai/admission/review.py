@@ -181,7 +181,7 @@ def judge(path: str, request: AdmissionRequest, admission: AdmissionRules) -> Ad
 
 
 def response_of(request: AdmissionRequest, verdict: AdmissionVerdict) -> bytes:
-    """The AdmissionReview that answers the request."""
+    """Return the AdmissionReview that answers the request."""
     response: Object = {"uid": request.uid, "allowed": verdict.allowed}
     if not verdict.allowed:
         response["status"] = {"code": 403, "reason": "Forbidden", "message": verdict.message}

@@ -122,7 +122,7 @@ class Webhooks:
 
 
 def configurations(settings: WebhookSettings, client: rules.Client) -> list[tuple[Resource, rules.Configuration]]:
-    """The webhook configurations for the served paths."""
+    """Return the webhook configurations for the served paths."""
     rows = [REGISTRATIONS[path] for path in settings.paths if path in REGISTRATIONS]
     return [(resource, register(client, settings.pods)) for resource, register in rows]
 
@@ -150,20 +150,19 @@ async def put_configuration(api: Api, resource: Resource, wanted: rules.Configur
 
 
 def watched_queues(watches: InformerFactory) -> Callable[[], Mapping[str, Any]]:
-    """A function that returns the queues by name, unstructured, as the queue webhook reads them."""
+    """Return a function that returns the queues by name, unstructured, as the queue webhook reads them."""
     view: UnstructuredView[str] = UnstructuredView(watches.of(QUEUE, kinds.Queue), lambda name: ("", name))
     return lambda: view
 
 
 def watched_priority_classes(watches: InformerFactory) -> Callable[[], Collection[str]]:
-    """A function that returns the names of the priority classes."""
+    """Return a function that returns the names of the priority classes."""
     watch = watches.of(PRIORITY_CLASS, kinds.PriorityClass)
     return lambda: [name for (_, name), _ in watch.items()]
 
 
 async def quota_facts(api: Api, pod: Mapping[str, Any]) -> QuotaFacts:
-    """The pod group and queues that a resize of the pod is validated against; if they cannot be read, none: the resize
-    is then admitted."""
+    """Return the pod group and queues that a resize is validated against; admit if they cannot be read."""
     metadata = pod.get("metadata") or {}
     name = (metadata.get("annotations") or {}).get(names.POD_GROUP_ANNOTATION) or ""
     try:
@@ -177,7 +176,7 @@ async def quota_facts(api: Api, pod: Mapping[str, Any]) -> QuotaFacts:
 
 
 async def _with_ancestors(api: Api, name: str) -> list[Object]:
-    """A queue and its ancestors; empty if one of them does not exist."""
+    """Return a queue and its ancestors; empty if one of them does not exist."""
     chain: dict[str, Object] = {}
     while name and name not in chain:
         try:
@@ -218,7 +217,7 @@ WEBHOOK = (
 def webhook_settings(
     flags: Mapping[str, Any], paths: Sequence[str], pods: rules.PodSelection | None = None
 ) -> WebhookSettings:
-    """The settings in the flags for a server of these paths."""
+    """Return the settings in the flags for a server of these paths."""
     return WebhookSettings(
         paths,
         pods or rules.PodSelection(),
@@ -258,7 +257,7 @@ FLAGS = (
 
 
 def pod_settings(flags: dict[str, Any]) -> PodSettings:
-    """The settings of the pod webhooks in the flags."""
+    """Return the settings of the pod webhooks in the flags."""
     return PodSettings(
         scheduler_name=flags["scheduler_name"],
         gpu_sharing=flags["gpu_sharing_enabled"] or flags["gpu_sharing_mode"] in BY_CONFIG_MAP,
@@ -275,7 +274,7 @@ def pod_settings(flags: dict[str, Any]) -> PodSettings:
 def compose(
     admission: AdmissionRules, webhook: WebhookSettings, api: Api, watches: InformerFactory, work: WorkMetrics
 ) -> Composition:
-    """The webhooks as a component."""
+    """Return the webhooks as a component."""
     checked = partial(quota_facts, api) if webhook.pods.checks_resizes else None
     rules = replace(admission, priority_classes=watched_priority_classes(watches), quota_facts=checked)
     return Composition([Part("admission", Webhooks(api, rules, webhook).run, elected=False)])

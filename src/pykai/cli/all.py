@@ -18,7 +18,7 @@ from pykai.admission.pod_rules import PodSettings
 from pykai.admission.registration import PodSelection
 from pykai.admission.resize import ResizeSettings
 from pykai.admission.review import AdmissionRules
-from pykai.cli import binder, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller, scheduler
+from pykai.cli import binder, node_scale_adjuster, podgroup_controller, podgrouper, queue_controller, scheduler
 from pykai.cli.admission import (
     POD_GROUPS,
     PODS,
@@ -110,7 +110,7 @@ class AllSettings:
 
 
 def compose(settings: AllSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
-    """All components as one composition."""
+    """Return all components as one composition."""
     options = replace(settings.scheduler.options, selective=False)
     pod_binder = binder.make(settings.binder, api, watches, work)
     expected = ExpectedGroups()
@@ -118,8 +118,8 @@ def compose(settings: AllSettings, api: Api, watches: InformerFactory, work: Wor
     compositions = [
         scheduler.compose(replace(settings.scheduler, options=options), api, watches, work, colocated),
         Composition([binder.part(pod_binder)]),
-        pod_grouper.compose(settings.grouper, api, watches, work, expected),
-        pod_group_controller.compose(settings.groups, None, api, watches, work),
+        podgrouper.compose(settings.grouper, api, watches, work, expected),
+        podgroup_controller.compose(settings.groups, None, api, watches, work),
         queue_controller.compose(settings.queues, api, watches, work),
     ]
     if settings.scaling is not None:
@@ -161,7 +161,7 @@ def settings_for(scheduler_name: str, pods: PodSettings, webhook: WebhookSetting
 
 
 def with_sharing_mode(settings: AllSettings, mode: str) -> AllSettings:
-    """The settings with admission, scheduler and binder in a GPU sharing mode."""
+    """Return the settings with admission, scheduler and binder in a GPU sharing mode."""
     fractions, hami = mode == names.NVFRACTIONS, mode == names.HAMI_CORE
     on = {SHARING: mode in BY_CONFIG_MAP, NVFRACTIONS: fractions, HAMI: hami}
     plugins = {name: replace(plugin, enabled=on.get(name, plugin.enabled)) for name, plugin in DEFAULTS.items()}
@@ -180,7 +180,7 @@ def with_sharing_mode(settings: AllSettings, mode: str) -> AllSettings:
 
 
 def settings_of(flags: dict[str, Any]) -> AllSettings:
-    """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
+    """Return the settings in the flags; an invalid value is a click.BadParameter that names the flag."""
     name = flags["scheduler_name"]
     pods = PodSettings(
         name,

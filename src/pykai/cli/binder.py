@@ -70,7 +70,7 @@ class _Resources(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def settings_of(flags: Mapping[str, Any]) -> BinderSettings:
-    """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
+    """Return the settings in the flags; an invalid value is a click.BadParameter that names the flag."""
     base, longest = _seconds(flags, "rate-limiter-base-delay"), _seconds(flags, "rate-limiter-max-delay")
     if base > longest:
         raise click.BadParameter(f"is shorter than the base delay of {base:g}", param_hint="--rate-limiter-max-delay")
@@ -131,18 +131,18 @@ def _object(flags: Mapping[str, Any], flag: str) -> dict[str, Any]:
 
 
 def make(settings: BinderSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Binder:
-    """A binder with its metrics."""
+    """Return a binder with its metrics."""
     meters = {name: work.meter(name) for name in ("bindrequest", "reservation")}
     return Binder(api, watches, settings, meters)
 
 
 def part(pod_binder: Binder) -> Part:
-    """The binder as a part of a component."""
+    """Return the binder as a part of a component."""
     return Part("binder", pod_binder.run)
 
 
 def compose(settings: BinderSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
-    """The binder as a component."""
+    """Return the binder as a component."""
     return Composition([part(make(settings, api, watches, work))])
 
 

@@ -79,7 +79,7 @@ class Process:
 
 
 def process_of(name: str, flags: Mapping[str, Any], lease: str = "") -> Process:
-    """The common settings in a command's flags; also configures logging."""
+    """Return the common settings in a command's flags, after configuring logging."""
     set_up_logs(flags)
     defaults = Process(name)
     return Process(
@@ -132,7 +132,7 @@ async def _run_until_signal(process: Process, compose: Compose) -> None:
 
 
 def election_of(api: Api, process: Process) -> Election | None:
-    """The leader election of a process; None if it has no lease."""
+    """Return the leader election of a process; None if it has no lease."""
     if not process.lease:
         return None
     lease = LEASE.ref(process.lease, process.namespace or own_namespace())
@@ -174,9 +174,10 @@ async def run_composition(
         waiting = [f"{name}: not started yet" for name, event in ready.items() if not event.is_set()]
         return watches.problems() + (waiting if election is None or election.leading else [])
 
-    pages = {"/metrics": metrics_page(work.text, *composition.metrics), **composition.pages}
+    health = health_pages(problems)
+    pages = {**health, "/metrics": metrics_page(work.text, *composition.metrics), **composition.pages}
     async with AsyncExitStack() as servers:
-        for address, shown in pages_by_address(process, pages, health_pages(problems)).items():
+        for address, shown in {process.health_address: health, process.metrics_address: pages}.items():  # may be equal
             await servers.enter_async_context(serving(on_own_host(address), shown))
         unelected = [part for part in composition.parts if not part.elected or election is None]
         jobs = [watches.run(), *(part.run(ready[part.name]) for part in unelected)]
@@ -196,13 +197,6 @@ async def _set_when_ready(events: Sequence[asyncio.Event], all_ready: asyncio.Ev
     await asyncio.Event().wait()
 
 
-def pages_by_address(
-    process: Process, pages: Mapping[str, PageHandler], health: Mapping[str, PageHandler]
-) -> dict[str, dict[str, PageHandler]]:
-    """The pages by listen address: health pages are served beside the metrics too, and both addresses may be equal."""
-    return {process.health_address: dict(health), process.metrics_address: {**health, **pages}}
-
-
 async def _run_until_first_ends(jobs: Sequence[Coroutine[Any, Any, Any]]) -> None:
     """Run jobs until the first ends, and cancel the others; its error is raised, and ending without one is an error."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
@@ -218,7 +212,7 @@ async def _run_until_first_ends(jobs: Sequence[Coroutine[Any, Any, Any]]) -> Non
 
 
 def own_host() -> str:
-    """The address to listen on, from KAI_LISTEN_HOST; empty: all interfaces.
+    """Return the address to listen on, from KAI_LISTEN_HOST; empty: all interfaces.
 
     The pods of a local cluster set it: they share a machine, and each has an address of its own.
     """
@@ -226,16 +220,16 @@ def own_host() -> str:
 
 
 def on_own_host(address: str) -> str:
-    """The listen address, completed with `own_host` if it names no host."""
+    """Return the listen address, completed with `own_host` if it names no host."""
     return f"{own_host()}{address}" if address.startswith(":") else address
 
 
 def identity() -> str:
-    """The holder identity of this replica in leader election; it starts with the pod's name, which the operator
+    """Return the holder identity of this replica in leader election; it starts with the pod's name, which the operator
     reads."""
     return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
 
 
 def own_namespace() -> str:
-    """The namespace this process runs in: from the environment, by default the system namespace."""
+    """Return the namespace this process runs in: from the environment, by default the system namespace."""
     return os.environ.get("POD_NAMESPACE") or os.environ.get("NAMESPACE") or names.SYSTEM_NAMESPACE

@@ -52,7 +52,7 @@ def explain(target: str, namespace: str, with_remedies: bool, output: str, **opt
 
 
 def lines(workload: Explanation) -> Iterator[str]:
-    """An explanation as lines of text, the reason first."""
+    """Yield an explanation as lines of text, the reason first."""
     word = ", created" if workload.state == why.STARTS else " since"
     since = f"{word} {workload.since}" if workload.since else ""
     pods = ", ".join(f"{count} {name}" for name, count in workload.pods.items()) or "no pods"
@@ -99,7 +99,7 @@ def _remedy_lines(workload: Explanation) -> Iterator[str]:
 
 
 def _queue_amounts(allocated: Amounts, quota: Amounts, fair: Amounts, limit: Amounts) -> str:
-    """The GPU amounts of a queue, or its CPU amounts if it has none of GPUs."""
+    """Return the GPU amounts of a queue, or its CPU amounts if it has none of GPUs."""
     gpus = any(each.gpus for each in (allocated, quota, fair, limit))
     scale, unit = (1.0, "GPU") if gpus else (_MILLI, "core")
     values = [each.gpus if gpus else each.cpu for each in (allocated, quota, fair, limit)]

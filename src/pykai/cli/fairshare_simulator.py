@@ -34,7 +34,7 @@ log = structlog.get_logger("fairshare-simulator")
 
 
 def simulator(cors: bool) -> web.Application:
-    """The application that answers POST /simulate; `cors`: with CORS headers for any origin."""
+    """Return the application that answers POST /simulate; `cors`: with CORS headers for any origin."""
     headers = CORS if cors else {}
 
     async def simulate(request: web.Request) -> web.Response:

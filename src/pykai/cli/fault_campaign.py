@@ -41,7 +41,7 @@ SEEDS = Seeds()
 
 
 def product_of(world: World) -> SimulatedProduct:
-    """The product as a world configures it."""
+    """Return the product as a world configures it."""
     config = SchedulerConfig()
     if world.numa:
         plugins = [{"name": name} for name in (*registry.BUILT_IN, "numa")]

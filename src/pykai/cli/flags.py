@@ -52,19 +52,19 @@ def no_nan(ctx: click.Context, param: click.Parameter, value: float) -> float:
 
 
 def at_least(least: float) -> Check:
-    """A check that accepts finite numbers of at least `least`."""
+    """Return a check that accepts finite numbers of at least `least`."""
     return lambda value: number(value) or ("" if value >= least else f"must be at least {least:g}, not {value:g}")
 
 
 def time_at_least(least: float) -> Check:
-    """A check that accepts durations of at least this many seconds."""
+    """Return a check that accepts durations of at least this many seconds."""
     return lambda text: (
         _duration_error(text) or ("" if units.parse_duration(text) >= least else f"must be at least {least:g}s")
     )
 
 
 def time_above(bound: float) -> Check:
-    """A check that accepts durations longer than this many seconds."""
+    """Return a check that accepts durations longer than this many seconds."""
     return lambda text: (
         _duration_error(text) or ("" if units.parse_duration(text) > bound else f"must be longer than {bound:g}s")
     )
@@ -133,7 +133,7 @@ class Flag:
         return self.name.replace("-", "_")
 
     def option(self) -> Callable[[F], F]:
-        """The flag as an option of a click command."""
+        """Return the flag as an option of a click command."""
         text = f"No effect: {self.ineffective}." if self.ineffective else self.help
         settings: dict[str, Any] = {"type": type(self.default), "help": text, "hidden": bool(self.ineffective)}
         settings["callback"] = self._validated
@@ -152,7 +152,7 @@ class Flag:
 
 
 def takes(*tables: Iterable[Flag]) -> Callable[[F], F]:
-    """A decorator that adds the flags of these tables to a command, in this order; duplicate names are an error."""
+    """Return a decorator that adds the flags of these tables to a command, in order; duplicate names are an error."""
     flags = [flag for table in tables for flag in table]
     names = [flag.name for flag in flags]
     duplicates = {name for name in names if names.count(name) > 1}
@@ -198,7 +198,7 @@ def pairs(text: str, flag: str) -> dict[str, str]:
 
 
 def client(burst: int) -> tuple[Flag, ...]:
-    """The flags of the API client: kubeconfig and rate limits."""
+    """Return the flags of the API client: kubeconfig and rate limits."""
     return (
         Flag("kubeconfig", "", "Path of a kubeconfig; empty: $KUBECONFIG, the pod's service account, ~/.kube/config."),
         Flag("qps", 50.0, "Average requests to the API server per second; 0 or less: unlimited."),

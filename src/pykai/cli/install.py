@@ -35,7 +35,7 @@ log = structlog.get_logger("install")
 
 
 def objects() -> list[tuple[Resource, Object]]:
-    """All objects but the CRDs, in the order of creation."""
+    """Return all objects but the CRDs, in the order of creation."""
     namespaces = (names.SYSTEM_NAMESPACE, names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
     accounts = ((names.RESERVATION_NAMESPACE, names.RESERVATION_APP), (names.SCALING_NAMESPACE, names.SCALING_APP))
     return [

@@ -64,7 +64,7 @@ class LocalOptions(msgspec.Struct, frozen=True):
                 raise FieldError("--operators", f"there is no {each!r}; there are {', '.join(OPERATORS)}")
 
     def chosen_operators(self) -> list[str]:
-        """The operators to run, without duplicates."""
+        """Return the operators to run, without duplicates."""
         return list(dict.fromkeys(each.strip() for each in self.operators.split(",") if each.strip()))
 
     def arguments(self) -> list[str]:
@@ -76,7 +76,7 @@ class LocalOptions(msgspec.Struct, frozen=True):
         return [f"--{flag}" if value is True else f"--{flag}={value}" for flag, value in flags.items()]
 
     def shapes(self) -> list[NodeShape]:
-        """The hollow nodes to run; FieldError names an invalid option."""
+        """Return the hollow nodes to run; FieldError names an invalid option."""
         if self.nodes_file:
             return read_shapes(Path(self.nodes_file))
         gpus = GpuShape(self.gpus, self.gpu_memory, self.gpu_product, self.time_slices) if self.gpus else None
@@ -128,7 +128,7 @@ _OPTIONS = (
 
 
 def options_of(parameters: dict[str, Any]) -> LocalOptions:
-    """The options of `up` or `run`; --nodes-file and options that describe nodes exclude each other."""
+    """Return the options of `up` or `run`; --nodes-file and options that describe nodes exclude each other."""
     context = click.get_current_context()
     explicit = [name for name in _NODE_OPTIONS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if parameters["nodes_file"] and explicit:
@@ -137,7 +137,7 @@ def options_of(parameters: dict[str, Any]) -> LocalOptions:
 
 
 def takes_local_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A decorator that adds these options to a command."""
+    """Return a decorator that adds these options to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -333,7 +333,7 @@ def status(name: str, output: str) -> None:
 
 
 def _cluster_document(record: clusters.ClusterRecord) -> dict[str, Any]:
-    """A cluster as `-o json` shows it; memory in MiB."""
+    """Return a cluster as `-o json` shows it; memory in MiB."""
     fields = ("name", "version", "url", "kubeconfig", "nodes", "components", "failure")
     return {
         **{field: getattr(record, field) for field in fields},

@@ -19,7 +19,7 @@ from pykai.cli import all as everything
 from pykai.cli.admission import WebhookSettings
 from pykai.cli.component import Process, run_composition
 from pykai.cli.install import install
-from pykai.cli.reservation import on_hollow_nodes
+from pykai.cli.resource_reservation import on_hollow_nodes
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
 from pykai.hollow.hollow_node import HollowDevice
 from pykai.hollow.kubelet_settings import Log, OnStart
@@ -34,7 +34,7 @@ _PROCESS = Process("kai", metrics_address=f"{HOST}:0", health_address="0")
 
 
 def settings(certificates: Path, mode: str = "", autoscaled: bool = False) -> everything.AllSettings:
-    """The settings of all components: GPU sharing is enabled; no runtime classes, which hollow nodes lack.
+    """Return the settings of all components: GPU sharing is enabled; no runtime classes, which hollow nodes lack.
 
     `mode`: the GPU sharing mode, by default NonMemoryEnforced. `autoscaled`: run the node scale adjuster, which makes
     waiting GPU shares visible to an autoscaler.
@@ -93,7 +93,7 @@ COMPONENTS: Sequence[LocalComponent] = (KAI,)
 
 
 def components(mode: str, autoscaled: bool) -> Sequence[LocalComponent]:
-    """The components, configured for a GPU sharing mode and for an autoscaler, if there is one."""
+    """Return the components, configured for a GPU sharing mode and for an autoscaler, if there is one."""
     _PRODUCT.mode, _PRODUCT.autoscaled = mode, autoscaled
     return COMPONENTS
 
@@ -108,6 +108,6 @@ IMAGES: Images = {
 
 
 def first_program(pod: Object, node: str, devices: tuple[HollowDevice, ...], log: Log) -> PodProgram | None:
-    """The program that a pod on a hollow node runs; None if there is none for it."""
+    """Return the program that a pod on a hollow node runs; None if there is none for it."""
     programs = (choose(pod, node, devices, log) for choose in PROGRAMS)
     return next((program for program in programs if program is not None), None)

@@ -38,7 +38,7 @@ COMMANDS: dict[str, Row] = {
     "explain": Row("explain", "Explain why a workload is pending, what precedes it, and what would start it."),
     "what-if": Row("what_if", "Show what manifests or changes would do, without applying them."),
     "snapshot": Row("snapshot", "Write what the scheduler sees to a file; with --redact for a bug report."),
-    "diff": Row("snapshot", "Show the differences between two snapshots and between their plans."),
+    "diff": Row("diff", "Show the differences between two snapshots and between their plans."),
     "queues": Row("overview", "Show the tree of queues: quota, fair share, use, waiting workloads."),
     "queue": Row("overview", "Show one queue: order of service with positions, running workloads."),
     "nodes": Row("overview", "Show the GPUs of nodes: the workloads that hold or share them, free devices."),
@@ -54,11 +54,13 @@ COMMANDS: dict[str, Row] = {
     "all": Row("all", "Every component in one process, for small clusters."),
     "scheduler": Row("scheduler", "Component: schedule the pods of one node pool."),
     "binder": Row("binder", "Component: carry out BindRequests and reserve shared GPUs."),
-    "podgrouper": Row("pod_grouper", "Component: create PodGroups for the pods of workloads."),
-    "podgroup-controller": Row("pod_group_controller", "Component: update the status of PodGroups and validate them."),
+    "podgrouper": Row("podgrouper", "Component: create PodGroups for the pods of workloads."),
+    "podgroup-controller": Row("podgroup_controller", "Component: update the status of PodGroups and validate them."),
     "queue-controller": Row("queue_controller", "Component: update the status of Queues and validate them."),
     "admission": Row("admission", "Component: serve the pod and topology webhooks."),
-    "resource-reservation": Row("reservation", "Program of reservation pods: hold a shared GPU and report its UUID."),
+    "resource-reservation": Row(
+        "resource_reservation", "Program of reservation pods: hold a shared GPU and report its UUID."
+    ),
     "node-scale-adjuster": Row("node_scale_adjuster", "Component: make waiting GPU shares visible to an autoscaler."),
     "numa-placement-exporter": Row("numa_placement_exporter", "Component: report on which NUMA nodes pods run."),
     "operator": Row("operator", "Component: deploy the others as Config and SchedulingShard objects specify."),
@@ -87,7 +89,7 @@ class CommandTable(SuggestingGroup):
     """The group of the subcommands in COMMANDS."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order of the table."""
+        """Return the names in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -28,7 +28,7 @@ FLAGS = (
 
 
 def settings_of(flags: dict[str, Any]) -> NodeScalerSettings:
-    """The settings in the flags; a ratio outside (0, 1] is a click.BadParameter."""
+    """Return the settings in the flags; a ratio outside (0, 1] is a click.BadParameter."""
     ratio = flags["gpu_memory_to_fraction_ratio"]
     if not 0 < ratio <= 1:
         raise click.BadParameter(f"{ratio} is not in (0, 1]", param_hint="--gpu-memory-to-fraction-ratio")
@@ -42,7 +42,7 @@ def settings_of(flags: dict[str, Any]) -> NodeScalerSettings:
 
 
 def compose(settings: NodeScalerSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
-    """The node scale adjuster as a component."""
+    """Return the node scale adjuster as a component."""
     metered = replace(settings, meters=work.meter)
     return Composition([Part("node-scale-adjuster", partial(node_scale.run, api, watches, metered))])
 

@@ -32,7 +32,7 @@ FLAGS = (
 
 
 def settings_of(flags: dict[str, Any]) -> ExporterSettings:
-    """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
+    """Return the settings in the flags; an invalid value is a click.BadParameter that names the flag."""
     node = flags["node_name"] or os.environ.get("NODE_NAME", "")
     if not node:
         raise click.UsageError("node name is required: set --node-name or the NODE_NAME environment variable")
@@ -44,7 +44,7 @@ def settings_of(flags: dict[str, Any]) -> ExporterSettings:
 def compose(
     settings: ExporterSettings, socket: str, api: Api, watches: InformerFactory, work: WorkMetrics
 ) -> Composition:
-    """The exporter as a component."""
+    """Return the exporter as a component."""
     return Composition([Part("numa-placement-exporter", Exporter(api, kubelet(socket), settings).run)])
 
 

@@ -56,7 +56,7 @@ _FILE_FLAGS = {"scheduler_conf": ""}
 
 
 def environment_of(flags: Mapping[str, Any]) -> OperatorEnvironment:
-    """The operator's namespace and images, from the flags."""
+    """Return the operator's namespace and images, from the flags."""
     return OperatorEnvironment(
         namespace=flags["namespace"],
         registry=flags["image_registry"].rstrip("/"),
@@ -67,7 +67,7 @@ def environment_of(flags: Mapping[str, Any]) -> OperatorEnvironment:
 
 
 def serving_secret(service: str, namespace: str, present: Secret | None, now: datetime | None = None) -> Secret:
-    """The content of the Secret with a Service's serving certificate: `present` while it is valid, else a new one."""
+    """Return the data of a Service's Secret with its serving certificate: `present` while that is valid, else new."""
     time = now or datetime.now(UTC)
     hosts = service_names(service, namespace)
     old = {name: base64.b64decode(text) for name, text in (present or {}).items()}
@@ -121,7 +121,7 @@ async def ping(address: str, seconds: float) -> str:
 
 
 def compose(settings: OperatorSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
-    """The operator as a component."""
+    """Return the operator as a component."""
     metered = replace(settings, meters=work.meter)
     return Composition([Part("operator", partial(controller.run, api, watches, metered))])
 

@@ -48,7 +48,7 @@ rows_option = click.option(
 
 
 def board_of(source: StateSource) -> Board:
-    """A board with the state of a snapshot file, or with the current state of a cluster."""
+    """Return a board with the state of a snapshot file, or with the current state of a cluster."""
     if source.snapshot is not None:
         return Board(Title("snapshot", str(source.snapshot)), DecidedMoment(read_state(source), 1))
     with reported_access_errors():
@@ -84,7 +84,7 @@ async def _read_cluster(source: StateSource) -> Board:
 
 
 def _moment(options: dict[str, Any]) -> DecidedMoment:
-    """The decided state of the source in the options; prints notes on what could not be read."""
+    """Return the decided state of the source in the options; print notes on what could not be read."""
     state = read_state(source_of(options))
     for note in state.notes:
         click.echo(f"note: {note}", err=True)
@@ -114,7 +114,7 @@ def queues(output: str, rows: int, resource: str | None, **options: Any) -> None
 
 
 def unit_of(moment: DecidedMoment, resource: str | None = None) -> view_tables.Unit:
-    """The resource to show; by default GPUs, or CPU if there are no GPUs."""
+    """Return the resource to show; by default GPUs, or CPU if there are no GPUs."""
     return view_tables.UNITS[resource or ("gpu" if moment.decided.snapshot.nodes.allocatable[2].any() else "cpu")]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -65,7 +64,7 @@ class QueueControllerSettings:
 
 
 def enforcement_of(text: str) -> Enforcement | None:
-    """The enforcement mode of this name, case-insensitive; None if unknown."""
+    """Return the enforcement mode of this name, case-insensitive; None if unknown."""
     return next((mode for mode in ENFORCEMENTS if mode.lower() == text.lower()), None)
 
 
@@ -75,7 +74,7 @@ def _enforcement_error(text: str) -> str:
 
 
 def settings_of(flags: dict[str, Any]) -> QueueControllerSettings:
-    """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
+    """Return the settings in the flags; an invalid value is a click.BadParameter that names the flag."""
     labels_flag, defaults_flag = "queue-label-to-metric-label", "queue-label-to-default-metric-value"
     labels = QueueLabels(
         pairs(flags["queue_label_to_metric_label"], labels_flag),
@@ -92,21 +91,8 @@ def settings_of(flags: dict[str, Any]) -> QueueControllerSettings:
     )
 
 
-def warn_unreadable_labels(labels: QueueLabels) -> None:
-    """Log a warning for each default metric value whose queue label is not exposed."""
-    for label in sorted(set(labels.defaults) - set(labels.names)):
-        why = f"--queue-label-to-metric-label does not name {label}"
-        log.warning("flag has no effect", flag="--queue-label-to-default-metric-value", why=why)
-
-
-def queue_lister(watches: InformerFactory) -> Callable[[], Iterable[kinds.Queue]]:
-    """A function that returns the current queues."""
-    watch = watches.of(QUEUE, kinds.Queue)
-    return lambda: [queue for _, queue in watch.items()]
-
-
 def compose(settings: QueueControllerSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
-    """The controller as a component."""
+    """Return the controller as a component."""
     metered = replace(settings.status, meters=work.meter)
     parts = [Part("queue-controller", partial(queue_status.run, api, watches, metered))]
     if settings.webhook is not None:
@@ -114,7 +100,8 @@ def compose(settings: QueueControllerSettings, api: Api, watches: InformerFactor
             queues=watched_queues(watches), compare_quotas=settings.compare_quotas, enforcement=settings.enforcement
         )
         parts.append(Part("queue-webhook", Webhooks(api, admission, settings.webhook).run, elected=False))
-    metrics = QueueMetrics(queue_lister(watches), settings.labels, settings.metrics_namespace)
+    queues = watches.of(QUEUE, kinds.Queue)
+    metrics = QueueMetrics(lambda: [queue for _, queue in queues.items()], settings.labels, settings.metrics_namespace)
     return Composition(parts, [metrics.text])
 
 
@@ -125,6 +112,8 @@ def queue_controller(**flags: Any) -> None:
     process = process_of("queue-controller", flags, names.QUEUE_CONTROLLER_LEASE)
     warn_ineffective((*FLAGS, *LOGS), flags)
     settings = settings_of(flags)
-    warn_unreadable_labels(settings.labels)
+    for label in sorted(set(settings.labels.defaults) - set(settings.labels.names)):
+        why = f"--queue-label-to-metric-label does not name {label}"
+        log.warning("flag has no effect", flag="--queue-label-to-default-metric-value", why=why)
     addresses = replace(process, metrics_address=flags["metrics_listen_address"], health_address="0")
     run_component(addresses, partial(compose, settings))

@@ -142,12 +142,12 @@ def _cycle_figures(plan: Plan, snapshot_seconds: float, cpu: float, wall: float)
 
 
 def peak_rss_mb() -> float:
-    """The peak resident set size of this process, in MiB."""
+    """Return the peak resident set size of this process, in MiB."""
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MIB_OF_MAXRSS, 1)
 
 
 def summary(file: SnapshotFile, cycles: list[CycleFigures]) -> dict[str, Any]:
-    """The output of `--json` for cold cycles."""
+    """Return the output of `--json` for cold cycles."""
     objects = file.raw_objects
     counts = {"nodes": objects.nodes, "pods": objects.pods, "groups": objects.pod_groups}
     sizes = {name: len(listed or ()) for name, listed in counts.items()}
@@ -192,7 +192,8 @@ def replay(  # noqa: PLR0913 - one parameter for each option
         run = opened(file, now)
         plan, figures = run_cycles(run, cycles)
         result = summary(run.file, figures)
-        warm_figures = run_warm_cycles(run, cycles) if warm else None
+        with gc_disabled():
+            warm_figures = run.warm_cycles(cycles) if warm else None
     if as_json:
         click.echo(msgspec.json.encode({**result, **({} if warm_figures is None else {"warm": warm_figures})}))
     elif output != "table":
@@ -240,14 +241,8 @@ def run_cycles(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
     return plan, figures
 
 
-def run_warm_cycles(run: Replay, cycles: int) -> list[CycleFigures]:
-    """Run cycles on a warm cache and return their statistics."""
-    with gc_disabled():
-        return run.warm_cycles(cycles)
-
-
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """The plan as data: binds, nominations, evictions, and the reasons of waiting workloads."""
+    """Return the plan as data: binds, nominations, evictions, and the reasons of waiting workloads."""
     return {
         "binds": [{**msgspec.to_builtins(each), "pod": "/".join(each.pod)} for each in plan.binds],
         "nominations": [{"pod": "/".join(each.pod), "node": each.node} for each in plan.nominations],
@@ -277,7 +272,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def _first_malformed_part(file: Path) -> FieldError | None:
-    """The path and error of the first part of a pod's spec with a wrong type, which a cycle decodes lazily."""
+    """Return the path and error of the first part of a pod's spec with a wrong type, which a cycle decodes lazily."""
     for number, pod in enumerate(snapshot_file.raw_objects(file).get("pods") or ()):
         path = f"{snapshot_file.MEMBER}: rawObjects.pods[{number}].spec"
         for part, message in pod_checks.shapes(pod.get("spec") or {}, path):
@@ -286,7 +281,7 @@ def _first_malformed_part(file: Path) -> FieldError | None:
 
 
 def _first_invalid_quantity(file: Path) -> FieldError | None:
-    """The path and error of the first invalid quantity in the file; hand-edited snapshots have them."""
+    """Return the path and error of the first invalid quantity in the file; hand-edited snapshots have them."""
     for path, text in _quantities(snapshot_file.raw_objects(file), "rawObjects"):
         try:
             units.parse_quantity(text)
@@ -296,7 +291,7 @@ def _first_invalid_quantity(file: Path) -> FieldError | None:
 
 
 def _quantities(document: Any, path: str) -> Iterator[tuple[str, str]]:
-    """The path and text of every quantity in maps of quantities."""
+    """Yield the path and text of every quantity in maps of quantities."""
     for key, value in document.items() if isinstance(document, dict) else ():
         if key in _QUANTITY_MAPS and isinstance(value, dict):
             yield from ((f"{path}.{key}.{name}", text) for name, text in value.items() if isinstance(text, str))

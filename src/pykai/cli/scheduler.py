@@ -126,7 +126,7 @@ class SchedulerSettings:
 
 
 def settings_of(flags: dict[str, Any]) -> SchedulerSettings:
-    """The settings in the flags; an invalid value is a click.BadParameter that names the flag."""
+    """Return the settings in the flags; an invalid value is a click.BadParameter that names the flag."""
     period = _duration(flags, "schedule-period")
     if period <= 0:
         raise click.BadParameter("must be positive", param_hint="--schedule-period")
@@ -159,13 +159,13 @@ def config_of(path: str) -> SchedulerConfig:
 
 
 def policy_of(config: SchedulerConfig) -> Policy:
-    """The policy of a configuration: its actions and plugins."""
+    """Return the policy of a configuration: its actions and plugins."""
     with reported_flag_errors(CONFIG, FieldError):
         return configuration.policy(config, registry.make, registry.BUILT_IN)
 
 
 def usage_config_of(config: SchedulerConfig) -> UsageConfig | None:
-    """The configuration of the usage database; None if there is none."""
+    """Return the configuration of the usage database; None if there is none."""
     with reported_flag_errors(CONFIG, FieldError):
         return read_usage_config(config.usage_db, wall()) if config.usage_db else None
 
@@ -183,8 +183,7 @@ def check_config(config: SchedulerConfig) -> None:
 def compose(
     settings: SchedulerSettings, api: Api, watches: InformerFactory, work: WorkMetrics, colocated: Colocated = ALONE
 ) -> Composition:
-    """The scheduler as a component; `verify` checks every plan before it is written. `colocated`: what it shares with
-    other components in the process."""
+    """Return the scheduler as a component; `colocated` is what it shares with other components in the process."""
     keep_freed_memory()
     policy, usage_config = policy_of(settings.config), usage_config_of(settings.config)
     loop = ReconcileLoop[Hashable]("scheduler-status", Pace(settings.status_workers), work.meter("scheduler-status"))
@@ -260,7 +259,7 @@ async def _debug_server(
 
 
 def process_of(flags: dict[str, Any]) -> Process:
-    """The process settings of the scheduler, whose flags differ from those of other components."""
+    """Return the process settings of the scheduler, whose flags differ from those of other components."""
     pool, qps, burst = flags["partition_label_value"], max(flags["qps"], 0.0), flags["burst"]
     limits = ClientSettings(qps=qps, burst=burst, bind_qps=BIND_SHARE * qps, bind_burst=burst)
     lease = scheduler_lease(flags["scheduler_name"], pool)

@@ -71,7 +71,7 @@ class Input:
 
 
 def read_input(options: SimulateOptions) -> Input:
-    """All objects of the simulation: from manifests and a snapshot, generated ones, and defaults of an installation."""
+    """Return the simulation's objects: of manifests and a snapshot, generated ones, and those of an installation."""
     snapshots = [path for path in options.paths if path.suffix in SNAPSHOTS]
     if len(snapshots) > 1:
         raise FieldError(str(snapshots[1]), "only one snapshot can be continued")
@@ -124,7 +124,7 @@ def _leaf_queues(loaded: Sequence[Manifest]) -> list[str]:
 def simulation(
     options: SimulateOptions, observe: Callable[[Decision], None] = unobserved
 ) -> tuple[Simulation, list[str]]:
-    """The simulation of these options, and notes on it; invalid input raises. `observe`: sees all decisions."""
+    """Return the simulation of these options, and notes on it; invalid input raises. `observe`: sees all decisions."""
     inputs = read_input(options)
     start = start_time(inputs.objects)
     with path_prefix(f"{options.config}: "):
@@ -141,16 +141,11 @@ def simulation(
 
 
 def start_time(objects: Sequence[Admitted]) -> float:
-    """The start of virtual time: the newest timestamp of objects that were read from a cluster, else a fixed time."""
+    """Return the start of virtual time: the newest timestamp of objects read from a cluster, else a fixed time."""
     recorded = [one.obj for one in objects if is_read_from_a_cluster(one.obj)]
     instants = [units.parse_timestamp(obj["metadata"].get("creationTimestamp")) for obj in recorded]
     instants += [units.parse_timestamp((obj.get("status") or {}).get("startTime")) for obj in recorded]
     return max((instant for instant in instants if instant is not None), default=Setting().start)
-
-
-def remarks_of(file: Path | None) -> list[str]:
-    """Notes on what has no effect in a scheduler configuration."""
-    return [f"{file}: {line}" for line in remarks(scheduler_config.load(file), registry.make)] if file else []
 
 
 # -------------------------------------------------------------------------------------------------------------- command
@@ -227,7 +222,8 @@ def simulate(  # noqa: PLR0913 - what is done with the outcome
     gc.set_threshold(*GC_THRESHOLDS)
     decision_log = _decision_log() if dashboard else None
     run, outcome, notes = _run_simulation(options, until, decision_log.observe if decision_log else unobserved)
-    for remark in (*remarks_of(options.config), *notes, *outcome.history.remarks):
+    config = remarks(scheduler_config.load(options.config), registry.make) if options.config else ()
+    for remark in (*(f"{options.config}: {line}" for line in config), *notes, *outcome.history.remarks):
         click.echo(f"note: {remark}", err=True)
     if events is not None:
         events.writelines(f"{msgspec.json.encode(event).decode()}\n" for event in outcome.history.events)

@@ -12,10 +12,10 @@ from pykai.admission.certificates import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_F
 from pykai.admission.pod_rules import PodSettings
 from pykai.admission.review import AdmissionRules, webhooks
 from pykai.cli import all as everything
-from pykai.cli import binder, node_scale_adjuster, operator, pod_group_controller, pod_grouper, queue_controller
+from pykai.cli import binder, node_scale_adjuster, operator, podgroup_controller, podgrouper, queue_controller
 from pykai.cli import scheduler as scheduler_command
 from pykai.cli.component import Compose, Process, run_composition
-from pykai.cli.reservation import on_hollow_nodes
+from pykai.cli.resource_reservation import on_hollow_nodes
 from pykai.config.scheduler_config import SchedulerConfig
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
 from pykai.controllers.operator.controller import OperatorSettings
@@ -39,7 +39,7 @@ OPERATOR = "operator"
 
 
 def _operator_settings() -> OperatorSettings:
-    """The operator's settings, with a constant instead of random serving certificates: histories are reproducible."""
+    """Return the operator's settings, with a constant serving certificate: histories are reproducible."""
     data = {name: base64.b64encode(name.encode()).decode() for name in (AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE)}
     parts = replace(operator.WEBHOOKS, issue=lambda service, namespace, present: present or data)
     validators = Validators(operator.check_command_line, operator.check_configuration)
@@ -106,12 +106,12 @@ class SimulatedProduct:
         await run_composition(api, _PROCESS, compose, election)
 
     def _separate_components(self, settings: everything.AllSettings) -> dict[str, Compose]:
-        """Every component as its own process, as the chart deploys them."""
+        """Return every component as its own process, as the chart deploys them."""
         components: dict[str, Compose] = {
             "scheduler": partial(scheduler_command.compose, settings.scheduler),
             "binder": partial(binder.compose, settings.binder),
-            "pod-grouper": partial(pod_grouper.compose, settings.grouper),
-            "pod-group-controller": partial(pod_group_controller.compose, settings.groups, None),
+            "pod-grouper": partial(podgrouper.compose, settings.grouper),
+            "pod-group-controller": partial(podgroup_controller.compose, settings.groups, None),
             "queue-controller": partial(queue_controller.compose, settings.queues),
         }
         if settings.scaling is not None:

@@ -1,23 +1,20 @@
-"""`kai snapshot` and `kai diff`: write the state of a cluster to a snapshot file, and compare two snapshots."""
+"""`kai snapshot`: writes the state of a cluster to a snapshot file."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 
 from pykai.cli.flags import InputError
 from pykai.cli.replay import reported_input_errors
-from pykai.cli.state import StateSource, output_option, print_as_data, source_of, state_options, with_api
-from pykai.explain.diff import Difference, difference
+from pykai.cli.state import StateSource, source_of, state_options, with_api
 from pykai.explain.redact import redact_file
-from pykai.explain.source import from_file, opened
+from pykai.explain.source import opened
 from pykai.kube.api import Api
-
-ROWS = 40
 
 
 @click.command("snapshot")
@@ -47,18 +44,13 @@ def snapshot(target: Path, redact: bool, **options: Any) -> None:
             opened(file)
         try:
             with target.open("wb") as out:
-                _copy(file, out, redact)
+                if redact:
+                    redact_file(file, out)
+                else:
+                    out.write(file.read_bytes())
         except OSError as error:
             raise InputError(f"{target} cannot be written: {error.strerror}") from error
     click.echo(f"written: {target}", err=True)
-
-
-def _copy(file: Path, out: IO[bytes], redact: bool) -> None:
-    if redact:
-        redact_file(file, out)
-    else:
-        with file.open("rb") as content:
-            shutil.copyfileobj(content, out)
 
 
 def _take_snapshot(source: StateSource, file: Path) -> Path:
@@ -77,35 +69,3 @@ def _take_snapshot(source: StateSource, file: Path) -> Path:
 
     with_api(source, take)
     return file
-
-
-@click.command("diff")
-@click.argument("before", metavar="A.zip", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("after", metavar="B.zip", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@output_option
-def diff(before: Path, after: Path, output: str) -> None:
-    """Show the differences between two snapshots and between their plans."""
-    with reported_input_errors(before):
-        old = from_file(before)
-    with reported_input_errors(after):
-        new = from_file(after)
-    result = difference(old, new)
-    if not print_as_data(result, output):
-        _print_difference(result)
-
-
-def _print_difference(result: Difference) -> None:
-    from pykai.observe import tables
-
-    objects = [(each.change, each.kind, each.name, ", ".join(each.fields)) for each in result.objects]
-    plan = [(each.what, each.name, each.before or "-", each.after or "-") for each in result.plan]
-    parts = []
-    if objects:
-        columns = ("change", "kind", "name", "fields")
-        parts.append(tables.table(f"Objects: {len(objects)}", columns, tables.first(objects, ROWS)))
-    if plan:
-        columns = ("what", "name", "before", "after")
-        parts.append(tables.table(f"Decisions: {len(plan)}", columns, tables.first(plan, ROWS)))
-    tables.show(parts)
-    if not parts:
-        click.echo("nothing differs")

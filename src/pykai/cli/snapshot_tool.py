@@ -55,7 +55,7 @@ def snapshot_tool(**flags: Any) -> None:
 
 
 def durations(plan: Plan, elapsed: float) -> dict[str, Any]:
-    """The printed document, in whole milliseconds as in KAI; `passed`: seconds of the whole cycle."""
+    """Return the printed document, in whole milliseconds as in KAI; `passed`: seconds of the whole cycle."""
     actions = {name: int(action.seconds * 1000) for name, action in plan.actions.items()}
     return {"total_duration_ms": int(elapsed * 1000), "action_durations_ms": actions}
 

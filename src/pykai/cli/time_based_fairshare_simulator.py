@@ -42,7 +42,7 @@ DEBOUNCE = Debounce(period=1.0, pause=1.0, burst=1.0, refresh=1.0)
 
 
 def simulation(study: Study, source: str) -> Simulation:
-    """The simulation of a study; `source`: its file, for messages."""
+    """Return the simulation of a study; `source`: its file, for messages."""
     unadmitted = objects(study, source)
     arrivals = [each.arrival(0) for each in manifest_validation.admit(generate.with_defaults(unadmitted))]
     arguments = {"proportion": {"kValue": str(study.k_value)}}

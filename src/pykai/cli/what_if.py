@@ -98,7 +98,7 @@ def _loss_line(loss: Loss) -> str:
 
 
 def _first_rows(title: str, rows: Sequence[str]) -> Iterator[str]:
-    """The first rows under their title, and the number of the others; nothing without rows."""
+    """Yield the first rows under their title, and the number of the others; nothing without rows."""
     if rows:
         yield title
         yield from (f"  {row}" for row in rows[:ROWS])

@@ -98,7 +98,7 @@ def _error_message(read: Callable[[Any], object], document: Any) -> str:
 
 
 def _reduced_to_key(part: Any, steps: Sequence[Step], key: str) -> Any:
-    """The document reduced to one key in the map at the end of the steps."""
+    """Return the document reduced to one key in the map at the end of the steps."""
     if not steps:
         return {key: part[key]}
     step, rest = steps[0], steps[1:]
@@ -116,7 +116,7 @@ def join_path(parent: str, path: str) -> str:
 
 
 def _plain_message(what: str) -> str:
-    """A message of msgspec, such as `Expected `int | null`, got `str``, with YAML's names of types."""
+    """Return a message of msgspec, such as `Expected `int | null`, got `str``, with YAML's names of types."""
     missing = re.fullmatch(r"Object missing required field `(.+)`", what)
     if missing:
         return f"{missing[1]} is missing"

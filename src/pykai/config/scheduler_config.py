@@ -96,7 +96,7 @@ def read(document: object) -> SchedulerConfig:
 
 
 def policy(config: SchedulerConfig, make: Make, built_in: Sequence[str]) -> Policy:
-    """The policy of a configuration; `built_in`: the plugins to run if the configuration lists none."""
+    """Return the policy of a configuration; `built_in`: the plugins to run if the configuration lists none."""
     choices = config.plugins
     if choices is None:
         choices = tuple(PluginChoice("", name) for name in built_in)
@@ -116,7 +116,7 @@ def policy(config: SchedulerConfig, make: Make, built_in: Sequence[str]) -> Poli
 
 
 def params_for(policy: Policy, params: SchedulerParams) -> SchedulerParams:
-    """The parameters, extended by what the plugins of the policy need in the snapshot."""
+    """Return the parameters, extended by what the plugins of the policy need in the snapshot."""
     return replace(params, image_locality="imagelocality" in policy.names)
 
 
@@ -168,7 +168,7 @@ def _parsed(flag: str, value: Scalar, default: Scalar) -> Scalar:
 
 
 def plugin_names(config: SchedulerConfig, built_in: Sequence[str]) -> tuple[str, ...]:
-    """The names of the plugins that run; `built_in`: the default if the configuration lists none."""
+    """Return the names of the plugins that run; `built_in`: the default if the configuration lists none."""
     return tuple(built_in) if config.plugins is None else tuple(choice.name for choice in config.plugins)
 
 
@@ -239,7 +239,7 @@ def read_budgets(document: Mapping[str, Any]) -> SearchBudgets:
 
 
 def budgets_document(budgets: SearchBudgets) -> dict[str, Any]:
-    """The budgets in the form of `scenarioSearchBudgets`."""
+    """Return the budgets in the form of `scenarioSearchBudgets`."""
     maps = {
         _ACTIONS: budgets.actions,
         _GENERATORS: budgets.generators,
@@ -316,7 +316,7 @@ class _RecordingArguments(Mapping[str, str]):
 
 
 def remarks(config: SchedulerConfig, make: Make) -> list[str]:
-    """A line with path for each part of a valid configuration that has no effect."""
+    """Return a line with path for each part of a valid configuration that has no effect."""
     choices = config.plugins or ()
     return [line for number, choice in enumerate(choices) for line in _plugin_remarks(choice, choices[:number], make)]
 
@@ -335,7 +335,7 @@ def _plugin_remarks(choice: PluginChoice, before: tuple[PluginChoice, ...], make
 
 
 def _arguments_read(choice: PluginChoice, make: Make) -> set[str]:
-    """The arguments that the plugin reads in its constructor; all of them if it keeps the mapping for later reads."""
+    """Return the arguments that the plugin reads in its constructor; all if it keeps the mapping for later reads."""
     recorded = _RecordingArguments(choice.arguments)
     keys_read, kept = recorded.keys_read, ref(recorded)
     made = make(choice.name, recorded)

@@ -107,14 +107,14 @@ def load(path: Path) -> SnapshotFile:
 
 
 def raw_objects(path: Path) -> dict[str, list[Any]]:
-    """The complete objects of a valid snapshot, by section (`pods`, `nodes` ...)."""
+    """Return the complete objects of a valid snapshot, by section (`pods`, `nodes` ...)."""
     with zipfile.ZipFile(path) as archive:
         found: dict[str, list[Any]] = json.decode(archive.read(MEMBER))["rawObjects"]
     return found
 
 
 def params(file: SnapshotFile) -> SchedulerParams:
-    """The parameters that the scheduler ran with; one that the file lacks has its zero value."""
+    """Return the parameters that the scheduler ran with; one that the file lacks has its zero value."""
     flags = file.scheduler_params
     # Without discovery data, DRA counts as served: other clusters have no objects of it.
     resources = (file.discovery or {}).get("resources")
@@ -141,7 +141,7 @@ def params(file: SnapshotFile) -> SchedulerParams:
 
 
 def observed_at(file: SnapshotFile) -> float | None:
-    """The approximate time of the snapshot: its newest timestamp, in seconds since the epoch; None if it has none."""
+    """Return the time of the snapshot: its newest timestamp, in seconds since the epoch; None if it has none."""
     return max(_timestamps(file), default=None)
 
 

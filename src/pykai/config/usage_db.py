@@ -52,8 +52,7 @@ class Cron:
     any_weekday: bool
 
     def last_before(self, instant: float) -> float | None:
-        """The last time strictly before `instant` at which the schedule fires, in seconds since the epoch; None if
-        there was none in eight years."""
+        """Return the last time before `instant` at which the schedule fires; None without one in eight years."""
         now = datetime.fromtimestamp(instant, UTC)
         day = now.replace(hour=0, minute=0, second=0, microsecond=0)
         while now - day < _SEARCH_LIMIT:
@@ -133,14 +132,14 @@ class Window:
 
 
 def window_seconds(window: Window, now: float) -> float:
-    """The length of the window at `now`; 0 if it has just begun."""
+    """Return the length of the window at `now`; 0 if it has just begun."""
     if window.type is WindowType.SLIDING:
         return window.size
     return max(0.0, now - last_reset(window, now))
 
 
 def last_reset(window: Window, now: float) -> float:
-    """The start of the current tumbling or cron window, strictly before `now`; `now` if none has begun yet."""
+    """Return the start of the current tumbling or cron window, strictly before `now`; `now` if none has begun yet."""
     if window.type is WindowType.CRON:
         fired = window.cron.last_before(now) if window.cron else None
         return now if fired is None else fired
@@ -239,7 +238,7 @@ def read_usage_config(document: Mapping[str, Any], started: float) -> UsageConfi
 
 
 def _with_timestamps_as_text(value: Any) -> Any:
-    """The document with timestamps as strings: YAML readers may have converted unquoted ones."""
+    """Return the document with timestamps as strings: YAML readers may have converted unquoted ones."""
     if isinstance(value, Mapping):
         return {key: _with_timestamps_as_text(part) for key, part in value.items()}
     return value.isoformat() if isinstance(value, date) else value

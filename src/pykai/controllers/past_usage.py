@@ -144,11 +144,11 @@ def _decoded(body: bytes | Raw, kind: type[T]) -> T:
         raise UsageError(f"unexpected query result: {error}") from error
 
 
-def source_of(config: UsageConfig, environ: Mapping[str, str] = os.environ) -> UsageSource:
+def source_of(config: UsageConfig) -> UsageSource:
     """Return the source of a configuration; ValueError if its address is not in the environment."""
     if config.client_type != "prometheus":
         return EmptySource()
-    url = config.connection or environ.get(config.connection_variable, "")
+    url = config.connection or os.environ.get(config.connection_variable, "")
     if not url:
         raise ValueError(f"usageDBConfig.connectionStringEnvVar: {config.connection_variable} is not set")
     return PrometheusSource(url, config)

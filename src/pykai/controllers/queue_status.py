@@ -88,7 +88,7 @@ class GroupTally:
         return {entry[0] for entry in (before, after) if entry is not None}
 
     def groups(self, queue: str) -> list[Object]:
-        """One PodGroup per distinct status, whose sum is the sum over all groups of the queue."""
+        """Return one PodGroup per distinct status, whose sum is the sum over all groups of the queue."""
         found = []
         for lists, count in self._counts.get(queue, Counter()).items():
             sums = {

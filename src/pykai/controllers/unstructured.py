@@ -16,7 +16,7 @@ K = TypeVar("K")
 
 
 def to_unstructured(item: Struct, **more: str) -> Object:
-    """A typed object as JSON has it, `spec` and `status` always present; `more` are further fields.
+    """Return a typed object as JSON has it, `spec` and `status` always present; `more` are further fields.
 
     Fields at their default may be absent.
     """
@@ -25,13 +25,13 @@ def to_unstructured(item: Struct, **more: str) -> Object:
 
 
 def unstructured_pod(pod: kinds.Pod) -> Object:
-    """A pod as rules read it: the fields of our informers, its phase always among them."""
+    """Return a pod as rules read it: the fields of our informers, its phase always among them."""
     found = to_unstructured(pod, apiVersion="v1", kind="Pod")
     return {**found, "status": {"phase": pod.status.phase, **found["status"]}}
 
 
 def merge_patch_between(old: Fields, new: Fields) -> Object:
-    """The merge patch (RFC 7386) that turns `old` into `new`: empty where they agree, None where a field must go."""
+    """Return the merge patch (RFC 7386) that turns `old` into `new`: None for removed fields, empty if they agree."""
     patch: Object = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)

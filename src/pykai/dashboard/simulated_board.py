@@ -54,12 +54,12 @@ class DecisionLog:
         return [*self._kept, *newest]
 
 
-def simulated_board(name: str, noted: DecisionLog, outcome: SimulationResult, start: float) -> RecordedBoard:
+def simulated_board(name: str, decisions: DecisionLog, outcome: SimulationResult, start: float) -> RecordedBoard:
     """Return the board of a finished run; `start`: its start in seconds since the epoch."""
     histories = _histories(outcome, start)
     return RecordedBoard(
         Title("simulation", name),
-        noted.moments(),
+        decisions.moments(),
         _samples(outcome, start),
         _evictions(outcome, start),
         lambda gang: histories.get(gang, ()),

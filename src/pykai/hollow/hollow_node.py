@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -202,7 +203,9 @@ def read_shapes(path: Path) -> list[NodeShape]:
     with path_prefix(f"{path}: "):
         rows = converted(documents.read_one(text), _File).nodes
         shapes = [shape for number, row in enumerate(rows) for shape in _expand(row, f"nodes[{number}]")]
-        _reject_duplicates([shape.name for shape in shapes])
+        for name, times in Counter(shape.name for shape in shapes).items():
+            if times > 1:
+                raise FieldError("nodes", f"name {name!r} is used twice")
         return shapes
 
 
@@ -211,17 +214,13 @@ def _expand(row: Object, place: str) -> list[NodeShape]:
     if type(count) is not int or count < 1:
         raise FieldError(f"{place}.count", f"expected a whole number of at least 1, got {count!r}")
     shape = converted(row, NodeShape, place)
-    check_shape(shape, place)
+    for path, message in _shape_problems(shape):
+        raise FieldError(join_path(place, path), message)
     return [shape] if count == 1 else repeat(shape, count)
 
 
-def check_shape(shape: NodeShape, place: str = "") -> None:
-    """Reject a node that an API server would reject; FieldError names the field, its path below `place`."""
-    for path, message in _shape_problems(shape):
-        raise FieldError(join_path(place, path), message)
-
-
 def _shape_problems(shape: NodeShape) -> Iterator[tuple[str, str]]:
+    """Yield (path, message) for every field that an API server would reject."""
     yield from fields.name(shape.name, "name")
     if len(shape.name) > _LONGEST_NAME:
         yield "name", f"{shape.name!r} is longer than {_LONGEST_NAME} characters"
@@ -232,12 +231,6 @@ def _shape_problems(shape: NodeShape) -> Iterator[tuple[str, str]]:
     yield from fields.taints(shape.taints, "taints")
     if shape.gpus is not None:
         yield from ((f"gpus.{field}", message) for field, message in shape.gpus.problems())
-
-
-def _reject_duplicates(given: Sequence[str]) -> None:
-    twice = sorted({name for name in given if given.count(name) > 1})
-    if twice:
-        raise FieldError("nodes", f"name {twice[0]!r} is used twice")
 
 
 Amounts = dict[str, Fraction]

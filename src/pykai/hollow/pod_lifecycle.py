@@ -102,7 +102,11 @@ class PodLifecycles:
             ledger.release(uid)
         life = self._lives.get(uid)
         if "deletionTimestamp" in pod["metadata"]:
-            self._start_stop(life or self._add(pod), pod)
+            life = life or self._add(pod)
+            life.pod = pod
+            if not life.stopping:
+                life.stopping = True
+                life.task = asyncio.create_task(self._stop(life, life.task))
         elif life is None and not pod_status.is_over(pod):
             self._admit(self._add(pod), ledger)
         elif life is not None:
@@ -197,16 +201,16 @@ class PodLifecycles:
 
     async def _run_containers(self, life: PodLifecycle, since: float, seconds: float | None) -> int | None:
         """Return the exit code after the containers have ended; None if they run until the pod is deleted."""
-        say = life.log.current.write
+        write = life.log.current.write
         try:
-            program = self._settings.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, say)
+            program = self._settings.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, write)
             life.runs_program = program is not None
             if program is not None:
                 life.endless = True
                 await program
                 return 0
         except Exception:  # noqa: BLE001 - a program in a pod may fail in any way
-            say(traceback.format_exc())
+            write(traceback.format_exc())
             return 1
         for container, devices in visible_devices(life.pod, life.devices, self._reserved):
             text = f"hollow node {life.pod['spec']['nodeName']}: no process runs here; container {container} would see"
@@ -216,12 +220,6 @@ class PodLifecycles:
             return None
         await asyncio.sleep(max(0.0, since + seconds - wall()))
         return pod_status.exit_code(life.pod)
-
-    def _start_stop(self, life: PodLifecycle, pod: Object) -> None:
-        life.pod = pod
-        if not life.stopping:
-            life.stopping = True
-            life.task = asyncio.create_task(self._stop(life, life.task))
 
     async def _stop(self, life: PodLifecycle, running: asyncio.Task[None] | None) -> None:
         """End the containers within the pod's grace period, then delete the pod from the API server."""

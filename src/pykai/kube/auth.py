@@ -13,7 +13,6 @@ import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -59,7 +58,7 @@ class CredentialProgram:
     spec: Fields
     cluster: Fields
 
-    def run(self, environ: Mapping[str, str] = os.environ) -> IssuedCredential:
+    def run(self) -> IssuedCredential:
         """Run the program and return what it issues; CredentialsError if it cannot be run or prints something else."""
         version, command = str(self.spec.get("apiVersion") or ""), str(self.spec.get("command") or "")
         if not command or not version.startswith(EXEC_GROUP):
@@ -75,7 +74,7 @@ class CredentialProgram:
         try:
             done = subprocess.run(
                 [command, *map(str, self.spec.get("args") or ())],
-                env={**environ, **given, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()},
+                env={**os.environ, **given, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()},
                 stdin=None if interactive else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=None if interactive else subprocess.PIPE,
@@ -86,8 +85,8 @@ class CredentialProgram:
             hint = " ".join(str(self.spec.get("installHint") or "").split())
             raise CredentialsError(f"{self.path}: {command} cannot be run: {error}{hint and f'; {hint}'}") from error
         if done.returncode:
-            said = (done.stderr or b"").decode(errors="replace").strip().splitlines()
-            why = said[-1] if said else f"exit code {done.returncode}"
+            lines = (done.stderr or b"").decode(errors="replace").strip().splitlines()
+            why = lines[-1] if lines else f"exit code {done.returncode}"
             raise CredentialsError(f"{self.path}: {command} gave no credentials: {why}")
         return self._read(command, done.stdout)
 
@@ -160,20 +159,20 @@ class Access:
     token: BearerToken = field(default_factory=BearerToken)
 
 
-def find_access(kubeconfig: str = "", context: str = "", environ: Mapping[str, str] = os.environ) -> Access:
+def find_access(kubeconfig: str = "", context: str = "") -> Access:
     """Return access by the given kubeconfig, else $KUBECONFIG, else the pod's service account, else ~/.kube/config."""
-    named = kubeconfig or environ.get("KUBECONFIG", "")
+    named = kubeconfig or os.environ.get("KUBECONFIG", "")
     if named:
         return from_kubeconfig(Path(named), context)
-    if "KUBERNETES_SERVICE_HOST" in environ:
-        return from_service_account(environ)
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return from_service_account()
     return from_kubeconfig(Path.home() / ".kube" / "config", context)
 
 
-def from_service_account(environ: Mapping[str, str]) -> Access:
+def from_service_account() -> Access:
     """Return the access of a pod from its service account files and environment variables."""
-    folder = Path(environ.get("CONTAINER_SANDBOX_MOUNT_POINT") or "/") / IN_CLUSTER
-    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    folder = Path(os.environ.get("CONTAINER_SANDBOX_MOUNT_POINT") or "/") / IN_CLUSTER
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise CredentialsError("not inside a cluster: KUBERNETES_SERVICE_HOST is not set")
     token = folder / "token"

@@ -34,6 +34,10 @@ BACKOFF = Backoff(0.1, 2.0, jitter=0.5)
 LONGEST_WAIT_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS = 60.0
+BESIDE_OTHERS = 1
+"""The most low-priority requests of their own lane while other requests are in flight."""
+LINGER_SECONDS = 0.2
+"""How long after the last of the others that limit lasts."""
 
 
 class RequestLane(Enum):
@@ -49,8 +53,7 @@ class RequestLane(Enum):
 class Settings:
     """Limits of a client: `qps` and `burst` apply to ordinary and, separately, to low-priority requests; 0: no limit.
 
-    `connections`: the number per lane; low-priority requests use at most `beside_others` of their own while others are
-    in flight and for `linger_seconds` afterwards. `low_priority_kinds`: kinds (plural) without latency requirements,
+    `connections`: the number per lane. `low_priority_kinds`: kinds (plural) without latency requirements,
     which are created with low priority.
     """
 
@@ -59,8 +62,6 @@ class Settings:
     bind_qps: float = 200.0
     bind_burst: int = 500
     connections: int = 32
-    beside_others: int = 1
-    linger_seconds: float = 0.2
     timeout_seconds: float = 30.0
     watch_idle_seconds: float = 90.0
     low_priority_kinds: frozenset[str] = frozenset()
@@ -102,8 +103,7 @@ class Transport:
         self._limits = {lane: RateLimit(*rate) for lane, rate in rates.items()}
         self._sessions = {lane: self._session(lane) for lane in RequestLane}
         self._timeout = aiohttp.ClientTimeout(total=settings.timeout_seconds, sock_connect=CONNECT_SECONDS)
-        least = min(settings.beside_others, settings.connections)
-        self._low_priority = YieldingLimit(least, settings.connections, settings.linger_seconds)
+        self._low_priority = YieldingLimit(BESIDE_OTHERS, settings.connections)
 
     def _session(self, lane: RequestLane) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -240,15 +240,14 @@ class RateLimit:
 class YieldingLimit:
     """Admits `most` callers at once, first come first served, but only `least` while urgent requests are in flight.
 
-    Urgent requests come in bursts, so the lower limit lasts for `linger` seconds after the last of them.
+    Urgent requests come in bursts, so the lower limit lasts for LINGER_SECONDS after the last of them.
     """
 
-    def __init__(self, least: int, most: int, linger: float = 0.0) -> None:
+    def __init__(self, least: int, most: int) -> None:
         if not 1 <= least <= most:
             raise ValueError(f"1 <= least <= most must hold, got {least} and {most}")
         self._least = least
         self._most = most
-        self._linger = linger
         self._urgent = 0
         self._admitted = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -260,10 +259,7 @@ class YieldingLimit:
         try:
             yield
         finally:
-            if self._linger:
-                asyncio.get_running_loop().call_later(self._linger, self._urgent_done)
-            else:
-                self._urgent_done()
+            asyncio.get_running_loop().call_later(LINGER_SECONDS, self._urgent_done)
 
     def _urgent_done(self) -> None:
         self._urgent -= 1

@@ -2,5 +2,5 @@
 
 `build` and `controlplane/` provide the binary; `clusters`, `control_plane` and `process` run it; `kubelet` runs the
 hollow nodes; `pod_runtime` and `containers` run containers as processes; `operators` builds and runs operators of other
-projects. `session` joins them with the components on the cluster.
+projects. `cluster_session` joins them with the components on the cluster.
 """

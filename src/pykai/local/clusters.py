@@ -123,11 +123,11 @@ class ClusterFiles:
         return self.directory / "kubeconfig"
 
     def log(self, part: str) -> Path:
-        """The log file of a part."""
+        """Return the log file of a part."""
         return self.directory / "logs" / f"{part}.log"
 
     def admin_token(self) -> str:
-        """The bearer token of the cluster's administrator."""
+        """Return the bearer token of the cluster's administrator."""
         return self.tokens.read_text().partition(",")[0]
 
 
@@ -172,12 +172,12 @@ def _from_environment(variable: str, fallback: str) -> Path:
 
 
 def cache_root() -> Path:
-    """The cache directory of pykai; everything in it can be rebuilt."""
+    """Return the cache directory of pykai; everything in it can be rebuilt."""
     return _from_environment("XDG_CACHE_HOME", ".cache") / "pykai"
 
 
 def clusters_root() -> Path:
-    """The directory of the cluster directories."""
+    """Return the directory of the cluster directories."""
     return _from_environment("XDG_STATE_HOME", ".local/state") / "pykai" / "clusters"
 
 
@@ -206,12 +206,12 @@ class ClusterRecord(msgspec.Struct, frozen=True):
     failure: str = ""
 
     def state(self) -> State:
-        """The phase, or "dead" if the owner ended without recording it."""
+        """Return the phase, or "dead" if the owner ended without recording it."""
         return self.phase if self.phase == "failed" or self.owner.alive() else "dead"
 
 
 def directory_of(name: str) -> Path:
-    """The directory of a cluster, whether it exists or not; FieldError for an invalid name."""
+    """Return the directory of a cluster, whether it exists or not; FieldError for an invalid name."""
     return clusters_root() / checked_name(name)
 
 
@@ -235,7 +235,7 @@ def read_record(name: str) -> ClusterRecord | None:
 
 
 def records() -> list[ClusterRecord]:
-    """The records of all clusters, dead ones included, by name; ignores other files."""
+    """Return the records of all clusters, dead ones included, by name; ignore other files."""
     try:
         names = sorted(path.name for path in clusters_root().iterdir() if is_valid_name(path.name))
     except FileNotFoundError:

@@ -57,17 +57,17 @@ class Sources:
         self._namespace = pod["metadata"]["namespace"]
 
     async def config_map(self, name: str, optional: bool = False) -> Content:
-        """The data of a ConfigMap; NotYetError if it does not exist and is not optional."""
+        """Return the data of a ConfigMap; NotYetError if it does not exist and is not optional."""
         found = await self._object(CONFIG_MAP, name, optional)
         text = {key: value.encode() for key, value in (found.get("data") or {}).items()}
         return text | _decoded(found.get("binaryData"))
 
     async def secret(self, name: str, optional: bool = False) -> Content:
-        """The data of a Secret; NotYetError if it does not exist and is not optional."""
+        """Return the data of a Secret; NotYetError if it does not exist and is not optional."""
         return _decoded((await self._object(SECRET, name, optional)).get("data"))
 
     async def token(self, projection: Fields) -> bytes:
-        """A token of the pod's service account, bound to the pod."""
+        """Return a token of the pod's service account, bound to the pod."""
         metadata = self._pod["metadata"]
         bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
         spec = {
@@ -81,7 +81,7 @@ class Sources:
         return str(response["status"]["token"]).encode()
 
     def field(self, path: str) -> str:
-        """The value of a `fieldPath` of the downward API; ValueError for an unsupported one."""
+        """Return the value of a `fieldPath` of the downward API; ValueError for an unsupported one."""
         metadata, spec, addresses = self._pod["metadata"], self._pod["spec"], pod_addresses(self._pod)
         keyed_path = _LABEL_PATH.fullmatch(path)
         if keyed_path:
@@ -132,7 +132,7 @@ def expanded(text: str, variables: Mapping[str, str]) -> str:
 
 
 async def variables_of(container: Object, sources: Sources, given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a container: its own variables, which may refer to the `given` ones."""
+    """Return the environment of a container: its own variables, which may refer to the `given` ones."""
     variables = dict(given)
     for row in container.get("envFrom") or ():
         for kind, read in (("configMapRef", sources.config_map), ("secretRef", sources.secret)):
@@ -147,7 +147,7 @@ async def variables_of(container: Object, sources: Sources, given: Mapping[str, 
 
 
 async def _value_from(row: Object, sources: Sources) -> str | None:
-    """The value of a variable with `valueFrom`; None if it is optional and absent."""
+    """Return the value of a variable with `valueFrom`; None if it is optional and absent."""
     source = row["valueFrom"]
     if "fieldRef" in source:
         return sources.field(source["fieldRef"]["fieldPath"])
@@ -249,7 +249,7 @@ class ProbeSettings(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def address_of(probe: Object, container: Object, host: str) -> str:
-    """The URL of an HTTP probe on `host`; ValueError for other types of probes."""
+    """Return the URL of an HTTP probe on `host`; ValueError for other types of probes."""
     request = probe.get("httpGet")
     if request is None:
         raise ValueError(f"container {container['name']}: only httpGet probes are supported here")
@@ -317,7 +317,7 @@ class ContainerProcess:
         return code
 
     def status(self, uid: str) -> Object:
-        """The ContainerStatus in the status of the pod with this uid."""
+        """Return the ContainerStatus in the status of the pod with this uid."""
         status = container_status(uid, self._spec, self.state, self.restarts)
         return status | {"ready": self.ready, "lastState": self.last}
 

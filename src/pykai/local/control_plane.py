@@ -121,7 +121,7 @@ FLAGS: Final[FlagTable] = {
 
 
 def arguments(part: str, files: ClusterFiles, flags: FlagTable = FLAGS) -> list[str]:
-    """The command-line arguments of a part."""
+    """Return the command-line arguments of a part."""
     return [part, *(f"--{flag}={value}" for flag, value in flags[part](files).items())]
 
 
@@ -131,8 +131,10 @@ _CHUNK = 65536
 
 
 def egress_configuration() -> Object:
-    """The egress selector configuration. The socket is relative to the API server's working directory, because an
-    absolute path may be too long for a Unix socket."""
+    """Return the egress selector configuration.
+
+    The socket is relative to the API server's working directory: an absolute path may be too long for a Unix socket.
+    """
     connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": SOCKET}}}
     return {
         "apiVersion": "apiserver.k8s.io/v1beta1",
@@ -222,7 +224,7 @@ class PartError(ClusterError):
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
-    """The last lines of a log, indented; `(empty)` if there are none."""
+    """Return the last lines of a log, indented; `(empty)` if there are none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 256 * lines))
@@ -275,7 +277,7 @@ class ControlPlane:
             raise
 
     def processes(self) -> dict[str, ProcessId]:
-        """The running parts by name."""
+        """Return the running parts by name."""
         running = {part: identify(process.pid) for part, process in self._running.items()}
         return {part: process for part, process in running.items() if process is not None}
 

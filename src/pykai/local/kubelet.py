@@ -61,7 +61,7 @@ _CONCURRENT_REGISTRATIONS = 32
 
 
 def renewal_interval(nodes: int) -> float:
-    """The interval between two renewals of a node's lease in seconds."""
+    """Return the interval between two renewals of a node's lease in seconds."""
     shortest, longest = _RENEWAL_INTERVAL_SECONDS
     return min(longest, max(shortest, nodes / _RENEWALS_PER_SECOND))
 
@@ -150,7 +150,7 @@ def is_ready(node: Object) -> bool:
 
 
 def shape_of(node: Object) -> NodeShape | None:
-    """The shape of a Node object with FAKE_LABEL; None for any other."""
+    """Return the shape of a Node object with FAKE_LABEL; None for any other."""
     labels, key = node["metadata"].get("labels") or {}, FAKE_LABEL[0]
     if labels.get(key) != FAKE_LABEL[1]:
         return None
@@ -176,7 +176,7 @@ FindLog = Callable[[str, str, str, bool], PodLog | None]
 
 
 def self_signed() -> bytes:
-    """A self-signed certificate for loopback and its key, as PEM."""
+    """Return a self-signed certificate for loopback and its key, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hollow kubelets")])
     now = datetime.now(UTC)
@@ -335,7 +335,7 @@ class HollowKubelets:
 
 
 def _device_rank(pod: Object) -> int:
-    """The rank in which pods get devices after a restart: 0 with a recorded device, 1 running, 2 new."""
+    """Return the rank in which pods get devices after a restart: 0 with a recorded device, 1 running, 2 new."""
     if names.RESERVED_GPU_INDEX in (pod["metadata"].get("annotations") or {}):
         return 0
     return 1 if (pod.get("status") or {}).get("phase") == "Running" else 2

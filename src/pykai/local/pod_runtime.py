@@ -51,12 +51,12 @@ Images = Mapping[str, Image]
 
 
 def image_name(reference: str) -> str:
-    """The image name without registry, path, tag and digest."""
+    """Return the image name without registry, path, tag and digest."""
     return reference.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
 def command_line(container: Object, image: Image) -> list[str]:
-    """The command line of a container, from its spec or its image; ValueError if the image has no such program."""
+    """Return the command line of a container, by its spec or its image; ValueError if the image has no such program."""
     program, *rest = container.get("command") or image.entrypoint
     if program not in image.programs:
         raise ValueError(f"image {container['image']} has no program {program!r}")
@@ -64,7 +64,7 @@ def command_line(container: Object, image: Image) -> list[str]:
 
 
 def _selected_items(content: Content, source: Object) -> Content:
-    """The entries of a ConfigMap or Secret that a volume contains: all, or those in `items`, by path."""
+    """Return the entries of a ConfigMap or Secret that a volume contains: all, or those in `items`, by path."""
     items = source.get("items")
     if not items:
         return content
@@ -152,7 +152,7 @@ def mount(root: Path, mounts: Iterable[Object], volumes: Path) -> None:
 
 
 def relocated(text: str, root: Path, mounts: Iterable[Object]) -> str:
-    """The text with every mounted path replaced by its path on this machine."""
+    """Return the text with every mounted path replaced by its path on this machine."""
     for row in mounts:
         path = row["mountPath"].rstrip("/")
         text = re.sub(rf"(?<![\w/.-]){re.escape(path)}(?![\w.-])", f"{root}{path}", text)
@@ -285,7 +285,7 @@ class _RunningPod:
             await self._handle.report(self._status(containers))
 
     def _status(self, containers: list[ContainerProcess]) -> Object:
-        """The pod's status, with the conditions that have changed since the last call."""
+        """Return the pod's status, with the conditions that have changed since the last call."""
         now, phase = units.rfc3339(time.time()), _phase(containers)
         reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
         ready = (True, "") if all(container.ready for container in containers) else (False, reason)

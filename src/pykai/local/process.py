@@ -44,7 +44,7 @@ def _boot_id() -> str:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; the command before it may contain spaces and parentheses."""
+    """Return the fields of /proc/PID/stat from the state on; the command before it may contain spaces and brackets."""
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
@@ -67,13 +67,13 @@ def _start_time_from_ps(pid: int) -> str | None:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The identity of the process that has this pid now; None if there is none."""
+    """Return the identity of the process that has this pid now; None if there is none."""
     started = _start_time_from_proc(pid) if (_PROC / "self" / "stat").exists() else _start_time_from_ps(pid)
     return None if started is None else ProcessId(pid, started)
 
 
 def resident_bytes(pid: int) -> int:
-    """The resident set size of a process; 0 if it has ended, or without /proc."""
+    """Return the resident set size of a process; 0 if it has ended, or without /proc."""
     try:
         return int((_PROC / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
@@ -81,7 +81,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU time of a process; 0 if it has ended, or without /proc."""
+    """Return the CPU time of a process; 0 if it has ended, or without /proc."""
     try:
         user, system = _stat_fields(pid)[11:13]
     except (OSError, ValueError):

@@ -119,5 +119,5 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (QUEUE, POD_GROUP, BIND_REQUEST, CO
 
 
 def manifests() -> list[dict[str, Any]]:
-    """All CustomResourceDefinition objects."""
+    """Return all CustomResourceDefinition objects."""
     return [definition.manifest() for definition in DEFINITIONS]

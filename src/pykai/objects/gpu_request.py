@@ -184,7 +184,7 @@ def _is_unsupported_notation(text: str) -> bool:
 
 
 def fraction_container(annotations: Mapping[str, str], init_names: Sequence[str], names: Sequence[str]) -> ContainerRef:
-    """The container that receives the pod's GPU share; GpuRequestError if it does not exist.
+    """Return the container that receives the pod's GPU share; GpuRequestError if it does not exist.
 
     It is named by container-level annotations (NvFractions), else by the pod-level annotation. The name is looked up
     among init containers first, then regular ones, unless the type annotation selects one of the two. Without a name it
@@ -212,7 +212,7 @@ def fraction_container(annotations: Mapping[str, str], init_names: Sequence[str]
 
 
 def new_configmap_prefix(base: str, suffix: str, container: ContainerRef) -> str:
-    """The value of a pod's ConfigMap annotation from `base` (owner or pod name, may be empty) and a 7-character suffix.
+    """Return the value of a pod's ConfigMap annotation: `base` (owner or pod name, may be empty) and a random suffix.
 
     `base` is truncated so that every name made from the prefix fits a DNS label.
     """
@@ -231,7 +231,7 @@ def check_configmap_prefix(prefix: str, container: ContainerRef) -> None:
 
 
 def shared_gpu_names(prefix: str, container: ContainerRef) -> SharedGpuNames:
-    """The names of the objects for the container's share, from the pod's prefix annotation."""
+    """Return the names of the objects for the container's share, from the pod's prefix annotation."""
     capabilities = f"{prefix}-{container.mark}"
     volume = _VOLUME_CHARACTERS.sub("-", f"{capabilities}-vol".lower()).strip("-")
     return SharedGpuNames(capabilities, f"{capabilities}-evar", volume)

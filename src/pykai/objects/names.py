@@ -188,7 +188,7 @@ def is_subdomain(text: str) -> bool:
 
 
 def object_name(text: str) -> str:
-    """The text if it is a valid object name, else its valid part and a hash: different texts give different names."""
+    """Return the text if it is a valid object name, else its valid part and a hash, which keeps names distinct."""
     if is_subdomain(text):
         return text
     readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:200].strip("-")

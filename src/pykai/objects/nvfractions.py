@@ -50,12 +50,12 @@ class ContainerShare:
 
 
 def key(container: str, suffix: str) -> str:
-    """The annotation key of a container."""
+    """Return the annotation key of a container."""
     return f"{NVFRACTIONS_PREFIX}{container}.{suffix}"
 
 
 def portion_limit_key(container: str) -> str:
-    """The annotation key of the limit of a container's fraction."""
+    """Return the annotation key of the limit of a container's fraction."""
     return f"{PORTION_LIMIT_PREFIX}{container}.{PORTION_LIMIT}"
 
 
@@ -111,7 +111,7 @@ def quantity(text: str) -> Fraction | None:
 
 # ---------------------------------------------------------------------------------------------- of admitted pods
 def memory_mib(annotations: Mapping[str, str]) -> int:
-    """The GPU memory that a pod requests by container-level annotations, in MiB of each device, rounded up; else 0.
+    """Return the GPU memory requested by container-level annotations, in MiB of each device, rounded up; else 0.
 
     A `gpu-fraction` takes precedence: for such a pod the binder itself writes these annotations, and the fraction stays
     the charged amount.
@@ -127,7 +127,7 @@ def memory_mib(annotations: Mapping[str, str]) -> int:
 
 
 def compute_mode(annotations: Mapping[str, str] | None) -> str:
-    """The compute sharing mode of a pod; a reservation pod carries that of the pods that share its device."""
+    """Return the compute sharing mode of a pod; a reservation pod carries that of the pods that share its device."""
     for text in _values(annotations or {}, COMPUTE_MODE):
         if text in COMPUTE_MODES:
             return text
@@ -142,7 +142,7 @@ def _values(annotations: Mapping[str, str], suffix: str) -> Iterator[str]:
 
 
 def named_container(annotations: Mapping[str, str]) -> str:
-    """The container that the annotations name, the first by name; empty if there is none."""
+    """Return the container that the annotations name, the first by name; empty if there is none."""
     for name in sorted(annotations):
         if name.startswith(NVFRACTIONS_PREFIX):
             try:

@@ -45,7 +45,7 @@ def read_statuses(*lists: Raw) -> dict[str, ContainerStatus]:
 
 
 def effective_requests(spec: ResourceList | None, status: ContainerStatus | None, infeasible: bool) -> ResourceList:
-    """The charged requests of a container; `spec`: its requests; `status`: None before it has started."""
+    """Return the charged requests of a container; `spec`: its requests; `status`: None before it has started."""
     requests = spec or {}
     reported = [] if status is None else [status.allocated_resources or {}]
     if status is not None and status.resources is not None:
@@ -58,8 +58,10 @@ def effective_requests(spec: ResourceList | None, status: ContainerStatus | None
 
 # ------------------------------------------------------------------------------------------------ pods as JSON has them
 def pod_requests(pod: Mapping[str, Any], *, actual: bool) -> dict[str, str]:
-    """The charged requests of a pod: the larger of the running containers' sum and each init container's need, plus
-    overhead. `actual`: consider a resize in the status; otherwise only the spec."""
+    """Return the charged requests of a pod: its overhead plus the larger of containers' sum and init containers' need.
+
+    `actual`: consider a resize in the status; otherwise only the spec.
+    """
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     statuses = _statuses(status) if actual else {}
     infeasible = actual and is_infeasible(status)

@@ -168,7 +168,7 @@ CONTAINER_PARTS = PodSpec.__struct_fields__.index("node_selector")
 
 
 def template_parts(spec: PodSpec) -> Parts:
-    """The template fields of a spec; listed by name, as this is read for every pod and the fastest way."""
+    """Return the template fields of a spec; listed by name, the fastest way, as this is read for every pod."""
     return [
         spec.containers,
         spec.init_containers,
@@ -185,7 +185,7 @@ def template_parts(spec: PodSpec) -> Parts:
 
 
 def template_key(parts: Iterable[Raw]) -> bytes:
-    """The raw fields joined to an unambiguous key: JSON contains no NUL."""
+    """Return the raw fields joined to an unambiguous key: JSON contains no NUL."""
     return b"\0".join(parts)
 
 
@@ -215,7 +215,7 @@ def decode_claims(spec: PodSpec) -> list[PodClaim]:
 
 
 def decode_volumes(spec: PodSpec) -> list[dict[str, Any]]:
-    """The volumes of a template alone."""
+    """Return the volumes of a template alone."""
     found: list[dict[str, Any]] = _part(_OBJECTS, spec.volumes, [])
     return found
 

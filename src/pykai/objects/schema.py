@@ -130,7 +130,7 @@ class PrinterColumn:
     doc: str = ""
 
     def manifest(self) -> dict[str, Any]:
-        """The column in the CRD."""
+        """Return the column in the CRD."""
         row = {"name": self.name, "type": self.type, "jsonPath": self.path}
         return {**row, "description": self.doc} if self.doc else row
 
@@ -176,7 +176,7 @@ class Definition:
         return None if self.status_struct is None else struct_schema(self.status_struct, self.status_words)
 
     def schema(self) -> Schema:
-        """The structural schema of the whole object."""
+        """Return the structural schema of the whole object."""
         fields: dict[str, Schema] = {
             "apiVersion": {"type": "string", "description": _API_VERSION},
             "kind": {"type": "string", "description": _KIND},
@@ -189,7 +189,7 @@ class Definition:
         return {**schema, "required": ["spec"]} if self.spec_required else schema
 
     def manifest(self) -> dict[str, Any]:
-        """The CustomResourceDefinition object."""
+        """Return the CustomResourceDefinition object."""
         names: dict[str, Any] = {
             "kind": self.kind,
             "listKind": f"{self.kind}List",
@@ -214,7 +214,7 @@ class Definition:
 
 
 def struct_schema(struct: type[Struct], words: Mapping[str, str] | None = None) -> Schema:
-    """The schema of a struct; every field needs a Doc."""
+    """Return the schema of a struct; every field needs a Doc."""
     names = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
     fields: dict[str, Schema] = {}
     required: list[str] = []
@@ -247,7 +247,7 @@ def _field_schema(hint: Any, words: Mapping[str, str]) -> Schema:
 
 
 def _unwrap(hint: Any) -> tuple[Any, list[Doc]]:
-    """The type inside ClassVar, Annotated and `| None`, and its Docs, the outermost first."""
+    """Return the type inside ClassVar, Annotated and `| None`, and its Docs, the outermost first."""
     docs: list[Doc] = []
     while True:
         origin = get_origin(hint)

@@ -31,7 +31,7 @@ EMBEDDED = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def prune(value: Any, schema: Schema, root: bool = True) -> Any:
-    """The value without fields that the schema does not have."""
+    """Return the value without fields that the schema does not have."""
     if isinstance(value, list) and "items" in schema:
         return [prune(item, schema["items"], False) for item in value]
     if not isinstance(value, dict) or schema.get("x-kubernetes-preserve-unknown-fields"):
@@ -49,7 +49,7 @@ def prune(value: Any, schema: Schema, root: bool = True) -> Any:
 
 
 def default(value: Any, schema: Schema) -> Any:
-    """The value with the schema's defaults for absent fields of objects that are present."""
+    """Return the value with the schema's defaults for absent fields of objects that are present."""
     if isinstance(value, list) and "items" in schema:
         return [default(item, schema["items"]) for item in value]
     if not isinstance(value, dict):

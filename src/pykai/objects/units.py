@@ -51,7 +51,7 @@ def parse_quantity(text: str | int | float) -> Fraction:
 
 
 def _thousandths(text: str | int | float) -> int | None:
-    """The exact amount in thousandths, for the most common notations; None if it takes `parse_quantity`.
+    """Return the exact amount in thousandths, for the most common notations; None if it takes `parse_quantity`.
 
     Avoids rational numbers, which are slow for clusters in which every pod has different requests.
     """
@@ -61,14 +61,14 @@ def _thousandths(text: str | int | float) -> int | None:
 
 @lru_cache(maxsize=65536)
 def amount(text: str | int | float) -> float:
-    """The amount in base units as a float."""
+    """Return the amount in base units as a float."""
     exact = _thousandths(text)
     return float(parse_quantity(text)) if exact is None else exact / 1000
 
 
 @lru_cache(maxsize=65536)
 def milli(text: str | int | float) -> float:
-    """The amount in thousandths, rounded up as in the API server."""
+    """Return the amount in thousandths, rounded up as in the API server."""
     exact = _thousandths(text)
     return float(-((-parse_quantity(text) * 1000) // 1)) if exact is None else float(exact)
 
@@ -88,7 +88,7 @@ _NANOS = 10**9
 
 
 def sum_resources(lists: Iterable[ResourceList | None]) -> dict[str, str]:
-    """The sum by resource name, sorted; includes resources with amount 0."""
+    """Return the sum by resource name, sorted; includes resources with amount 0."""
     sums: dict[str, int] = {}
     binary: set[str] = set()
     for resources in lists:
@@ -101,18 +101,18 @@ def sum_resources(lists: Iterable[ResourceList | None]) -> dict[str, str]:
 
 
 def canonical(value: Fraction) -> str:
-    """The shortest decimal quantity of an amount, rounded up to nano units."""
+    """Return the shortest decimal quantity of an amount, rounded up to nano units."""
     return _render_nanos(math.ceil(value * _NANOS), False)
 
 
 @lru_cache(maxsize=65536)
 def _nanos(text: str | int | float) -> tuple[int, bool]:
-    """The amount in nano units, rounded up, and whether the text has a binary suffix."""
+    """Return the amount in nano units, rounded up, and whether the text has a binary suffix."""
     return math.ceil(parse_quantity(text) * _NANOS), str(text).endswith("i")
 
 
 def _render_nanos(nanos: int, binary: bool) -> str:
-    """The amount with the largest suffix that leaves a whole number; below 1Ki the suffix is decimal in any case."""
+    """Return the amount with the largest suffix that leaves a whole number; below 1Ki the suffix is always decimal."""
     if binary and nanos % _NANOS == 0 and abs(nanos) >= 1024 * _NANOS:
         return _render_scaled(nanos // _NANOS, 1024, _BINARY_SUFFIXES)
     return _render_scaled(nanos, 1000, _DECIMAL_SUFFIXES)

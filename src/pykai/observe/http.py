@@ -56,12 +56,12 @@ def address_of(text: str) -> tuple[str | None, int] | None:
 
 
 def metrics_page(*sources: Callable[[], bytes]) -> PageHandler:
-    """The page of the concatenated metrics of these sources."""
+    """Return the page of the concatenated metrics of these sources."""
     return lambda query: HttpPage(b"".join(source() for source in sources), METRICS_TYPE)
 
 
 def health_pages(problems: Callable[[], Sequence[str]]) -> dict[str, PageHandler]:
-    """The pages `/healthz` and `/readyz`; `problems` returns why the component is not ready."""
+    """Return the pages `/healthz` and `/readyz`; `problems` returns why the component is not ready."""
 
     def ready(query: Query) -> HttpPage:
         lines = list(problems())

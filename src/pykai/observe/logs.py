@@ -80,7 +80,7 @@ class _LibraryHandler(logging.Handler):
 
 
 def level_of(verbosity: int) -> int:
-    """The lowest level that is logged at this verbosity."""
+    """Return the lowest level that is logged at this verbosity."""
     if verbosity <= 1:
         return logging.WARNING
     return logging.INFO if verbosity <= DEFAULT_VERBOSITY else logging.DEBUG

@@ -236,7 +236,7 @@ class Metrics:
             del self._labelled[key]
 
     def text(self) -> bytes:
-        """All metrics in the text format of Prometheus."""
+        """Return all metrics in the text format of Prometheus."""
         exposition = generate_latest(self._registry).decode()
         for row in self._rows.values():
             if row.kind is MetricKind.COUNTER and not row.name.endswith(_COUNTER_SUFFIX):
@@ -277,11 +277,11 @@ class WorkMetrics:
         self._metrics.add_process()
 
     def meter(self, name: str) -> LoopMeter:
-        """The meter of the loop of this name."""
+        """Return the meter of the loop of this name."""
         return LoopMeter(name, self._metrics)
 
     def text(self) -> bytes:
-        """All metrics in the text format of Prometheus."""
+        """Return all metrics in the text format of Prometheus."""
         return self._metrics.text()
 
 

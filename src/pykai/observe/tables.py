@@ -30,7 +30,7 @@ class Column:
 
 
 def table(title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[RenderableType]]) -> Table:
-    """A table with its title above."""
+    """Return a table with its title above."""
     result = Table(
         title=title,
         title_justify="left",
@@ -62,7 +62,7 @@ def first(rows: Sequence[Sequence[RenderableType]], most: int) -> list[Sequence[
 
 
 def console() -> Console:
-    """The console of standard output: as wide as the terminal, else as COLUMNS says, else of a fixed width."""
+    """Return the console of standard output: as wide as the terminal, else as COLUMNS says, else of a fixed width."""
     result = Console(highlight=False)
     if result.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return result
@@ -79,7 +79,7 @@ def show(parts: Iterable[RenderableType], out: Console | None = None) -> None:
 
 
 def amount(value: float) -> str:
-    """A number with at most two decimals, or ∞ for -1 (unlimited)."""
+    """Return a number with at most two decimals, or ∞ for -1 (unlimited)."""
     if value == -1:
         return "∞"
     return f"{value:.2f}".rstrip("0").rstrip(".")
@@ -89,7 +89,7 @@ Row = tuple[RenderableType, ...]
 
 
 def plan_tables(plan: Plan, most: int) -> Iterator[Table]:
-    """The tables of a plan that have rows, each with at most `most` rows."""
+    """Yield the tables of a plan that have rows, each with at most `most` rows."""
     moved = {each.pod for each in plan.evictions if each.moves_to}
     nominated = [(object_title(each.pod), each.node) for each in plan.nominations if each.pod not in moved]
     waiting = _waiting_rows(plan.verdicts)
@@ -116,7 +116,7 @@ def workload_name(key: Key | None) -> str:
 
 
 def gpus(bind: Bind) -> str:
-    """The devices of a bind: a number of whole devices, or a portion of each device."""
+    """Return the devices of a bind: a number of whole devices, or a portion of each device."""
     if not bind.devices:
         return "-"
     if bind.portion == 1:
@@ -131,7 +131,7 @@ def _eviction_row(eviction: Evict) -> Row:
 
 
 def _waiting_rows(verdicts: tuple[Verdict, ...]) -> list[Row]:
-    """A row per reason: the first workload that waits for it, and the number of the others."""
+    """Return a row per reason: the first workload that waits for it, and the number of the others."""
     groups: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts:
         token, text = shared_reason(verdict)
@@ -147,7 +147,7 @@ def _waiting_rows(verdicts: tuple[Verdict, ...]) -> list[Row]:
 
 
 def _common_reason(verdicts: Sequence[Verdict]) -> str:
-    """The reason of the first workload; with its amounts if it is the only one."""
+    """Return the reason of the first workload; with its amounts if it is the only one."""
     token, text = shared_reason(verdicts[0])
     dominant = verdicts[0].dominant
     if len(verdicts) == 1 and dominant is not None:

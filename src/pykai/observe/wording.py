@@ -23,7 +23,7 @@ _SHORTAGE = "enough"
 
 
 def many(count: float, thing: str) -> str:
-    """A count with its noun, such as `1 pod` or `2 pods`."""
+    """Return a count with its noun, such as `1 pod` or `2 pods`."""
     return f"{count:g} {thing}{'' if count == 1 else 's'}"
 
 
@@ -43,25 +43,24 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def line(message: str) -> str:
-    """The message on one line."""
+    """Return the message on one line."""
     return " ".join(message.split())
 
 
 def reason_line(message: str) -> str:
-    """The reason of a waiting workload or pod on one line."""
+    """Return the reason of a waiting workload or pod on one line."""
     text = line(message).replace("..", ".").removeprefix(f"{POD_ERRORS}: ").removeprefix(f"{POD_ERRORS}. ")
     before, found, nodes = text.partition(NO_NODES)
     return f"{before}{NOT_FEASIBLE}{nodes}" if found and _SHORTAGE not in nodes else text
 
 
 def without_figures(reason: str) -> str:
-    """The reason without the pod's name and amounts, to group workloads that wait for the same reason."""
+    """Return the reason without the pod's name and amounts, to group workloads that wait for the same reason."""
     return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"for pod \S+", "for a pod", reason))
 
 
 def fairness(snapshot: Snapshot, gang: int, verdict: Verdict) -> str:
-    """A sentence to append to the reasons of a gang's pods if it waits because its queue is at its fair share; else
-    empty."""
+    """Return a sentence for the reasons of a gang that waits because its queue is at its fair share; else empty."""
     if verdict.dominant is None or verdict.dominant.token != AT_FAIR_SHARE:
         return ""
     return AT_FAIR_SHARE_TEXT.format(snapshot.queues.titles[snapshot.gangs.queue[gang]])

@@ -77,11 +77,11 @@ def bindings(snapshot: Snapshot, plan: Plan, view: ClusterCache) -> list[Binding
     """Return the requests for all binds of a plan; `view` is the cache the snapshot was taken of."""
     pods = view.of(Pod)
     taken = {group for groups in snapshot.pods.gpu_groups.values() for group in groups}
-    lasting = DeviceNames(taken)
+    shared_names = DeviceNames(taken)
     made, starts = [], FirstStarts(snapshot, plan)
     for bind in plan.binds:
         pod = pods[bind.pod]
-        groups = [lasting.name(group, bind.node, pod.metadata.uid) for group in bind.gpu_groups]
+        groups = [shared_names.name(group, bind.node, pod.metadata.uid) for group in bind.gpu_groups]
         body = request_body(bind, pod, groups, snapshot.params)
         made.append(Binding(pod, bind, body, msgspec.convert(body, BindRequest), starts.of(bind.pod)))
     return made
@@ -125,17 +125,17 @@ class DeviceNames:
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = set(taken)
-        self._lasting = {name: name for name in taken}
+        self._names = {name: name for name in taken}
 
     def name(self, group: str, node: str, uid: str) -> str:
         """Return the permanent name of the engine's `group`; `uid` is that of the first pod on the device."""
-        if group not in self._lasting:
+        if group not in self._names:
             number = 0
             while (name := str(uuid5(_DEVICES, f"{node}/{uid}/{number}"))) in self._taken:
                 number += 1
             self._taken.add(name)
-            self._lasting[group] = name
-        return self._lasting[group]
+            self._names[group] = name
+        return self._names[group]
 
 
 def request_body(bind: Bind, pod: Pod, groups: list[str], params: SchedulerParams) -> Object:
@@ -179,7 +179,7 @@ async def create_request(api: Api, body: Object, wanted: Callable[[], bool]) -> 
     its resources assigned to another pod. Return None if no request is in force then. Raise the server's error; after
     one that `is_uncertain` the request may exist nevertheless.
     """
-    in_doubt = False
+    may_exist = False
     for attempt in range(1, TRIES + 1):
         if not wanted():
             return await _made_before(api, body) if attempt > 1 else None
@@ -187,8 +187,8 @@ async def create_request(api: Api, body: Object, wanted: Callable[[], bool]) -> 
             if (request := await _create_or_find(api, body, wanted)) is not None:
                 return request
         except ApiError as error:
-            in_doubt = in_doubt or is_uncertain(error)
-            if not in_doubt:
+            may_exist = may_exist or is_uncertain(error)
+            if not may_exist:
                 raise
             if attempt == TRIES:
                 raise Timeout(error.message) from error  # the outcome of the unanswered attempt stays unknown

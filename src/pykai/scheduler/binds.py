@@ -46,7 +46,7 @@ log = structlog.get_logger(component="scheduler")
 
 
 class DirectBind(Protocol):
-    """A binder in the same process (`controllers.binder.direct`)."""
+    """A binder in the same process (`controllers.binder.binder.DirectBinder`)."""
 
     async def bind(self, order: BindRequest) -> str:
         """Bind the pod of `order` and return its node, which may differ; "" if the bind needs a BindRequest.
@@ -81,8 +81,8 @@ class WriterContext:
         self.assumptions.hold(gang, until)
         self.request_cycle(until)
 
-    def soon(self) -> None:
-        """Request a cycle within a second, to decide again."""
+    def retry_soon(self) -> None:
+        """Request another cycle in a second."""
         self.request_cycle(wall() + 1.0)
 
 
@@ -118,7 +118,7 @@ class BindWriter:
         if request.spec.selected_node != binding.bind.node:
             where = {"node": request.spec.selected_node, "wanted": binding.bind.node}
             log.info("bind request exists already", pod="/".join(binding.bind.pod), **where)
-            self._context.soon()
+            self._context.retry_soon()
             return
         self._record(binding, request, params)
         self._measure(binding, took)
@@ -130,17 +130,17 @@ class BindWriter:
         After a direct bind whose response was lost, a request for the same node is safe: both have the same effect.
         """
         order, wanted = binding.request, partial(self._context.assumptions.wants, binding.request)
-        doubt: ApiError | None = None
+        direct_error: ApiError | None = None
         if self._context.direct is not None and wanted():
             try:
                 if node := await self._context.direct.bind(order):
                     return _as_bound(order, binding.pod, node)
             except ApiError as error:
-                doubt = error
+                direct_error = error
         try:
             return await create_request(self._context.access.api, binding.body, wanted)
         except ApiError as error:
-            raise doubt or error from error
+            raise direct_error or error from error
 
     def _record(self, binding: Binding, request: BindRequest, params: SchedulerParams) -> None:
         bind, spec = binding.bind, request.spec
@@ -209,7 +209,7 @@ class BindWriter:
             assumptions.created(order, found, self._context.until())
         else:
             assumptions.bind_failed(order)
-            self._context.soon()
+            self._context.retry_soon()
 
     async def _in_force(self, order: BindRequest) -> BindRequest | None:
         """Return the bind according to the API server: its request, or one for its bound pod; None without either."""
@@ -251,7 +251,7 @@ class BindWriter:
             log.warning("bind request not deleted", pod=title, error=reason(error))
             if request_failed(request):
                 self._remaining.append((request, why))
-            self._context.soon()
+            self._context.retry_soon()
         finally:
             self._leaving.discard(uid)
 
@@ -298,8 +298,8 @@ class Takeover:
             meta = request.metadata
             key = meta.key
             shown, owner = before.get(key), next((o.uid for o in meta.owner_references or () if o.kind == "Pod"), "")
-            is_news = shown is None or shown.metadata.uid != meta.uid
-            if owner and is_news and known.get(key) is shown:
+            is_new = shown is None or shown.metadata.uid != meta.uid
+            if owner and is_new and known.get(key) is shown:
                 assumptions.bind(request, owner)
                 assumptions.trust_bind(request, until)
 

@@ -222,6 +222,6 @@ class Informers:
         before = held.get(key)
         self._cache.apply(change)
         self._assumptions.seen(change)
-        matters = queueing_hint(before, held.get(key), self._cache)
-        if matters is not Hint.SKIP:
-            self._hint(matters)
+        hint = queueing_hint(before, held.get(key), self._cache)
+        if hint is not Hint.SKIP:
+            self._hint(hint)

@@ -141,7 +141,7 @@ class EvictionWriter:
             except ApiError as error:
                 log.warning("pod not evicted", pod="/".join(evict.pod), error=reason(error))
                 self._context.assumptions.eviction_failed(eviction.pod)
-                self._context.soon()
+                self._context.retry_soon()
                 return
             finally:
                 self._context.assumptions.trust_eviction(eviction.pod, self._context.until())

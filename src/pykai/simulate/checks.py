@@ -177,11 +177,6 @@ def timing(obj: Object) -> Problems:
             yield path, str(error)
 
 
-def pod(obj: Object) -> Problems:
-    """Check a Pod."""
-    yield from pod_checks.template(obj, "")
-
-
 def pods_in(obj: Object) -> Iterator[tuple[str, Object]]:
     """Yield the object itself if it is a pod, else all pod templates in it, with the path of the parent of `spec`."""
     if obj.get("kind") == "Pod":
@@ -326,8 +321,8 @@ def _schema(kind: str) -> Schema:
     return {**schema, "properties": {**schema["properties"], "metadata": schema_of("Metadata")}}
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the suggestion for an unknown name: the most similar known one, else all of them."""
+def similar_or_all(name: str, known: Iterable[str]) -> str:
+    """Return the similar_or_all for an unknown name: the most similar known one, else all of them."""
     alike = {field.lower(): field for field in known}
     found = get_close_matches(str(name).lower(), alike, n=1)
     return f": did you mean {alike[found[0]]}?" if found else f" (known: {', '.join(alike.values())})"
@@ -344,6 +339,6 @@ def _unknown_fields(value: object, schema: Fields, path: str) -> Iterator[Proble
     for field, item in value.items():
         below = f"{path}.{field}" if path else field
         if field not in known:
-            yield below, f"unknown field{suggestion(field, known)}"
+            yield below, f"unknown field{similar_or_all(field, known)}"
         else:
             yield from _unknown_fields(item, known[field], below)

@@ -60,7 +60,7 @@ class PodLife(msgspec.Struct, rename="camel"):
     group: str
     job: str
     arrived_at: float
-    asks_for: str = ""
+    requests: str = ""
     scheduled_at: float | None = None
     started_at: float | None = None
     evicted_at: float | None = None

@@ -19,7 +19,7 @@ from pykai.hollow.kubelet_settings import Span, duration_span
 from pykai.kube import api_resources as known
 from pykai.kube.api import Object, Resource
 from pykai.objects import kinds, names
-from pykai.simulate import checks
+from pykai.simulate import checks, pod_checks
 from pykai.simulate.checks import problems
 from pykai.simulate.manifests import Arrival, Manifest, ManifestError, is_read_from_a_cluster
 from pykai.simulate.workloads import WORKLOADS
@@ -109,39 +109,33 @@ class KindRow:
     """One kind of the table. `shape` None: only metadata is read. `once`: it cannot be applied again."""
 
     resource: Resource
-    shape: type[Any] | None
-    check: Check
-    once: bool
-
-
-def _row(
-    resource: Resource, shape: type[Any] | None = None, check: Check = checks.nothing, once: bool = False
-) -> KindRow:
-    return KindRow(resource, shape, check, once)
+    shape: type[Any] | None = None
+    check: Check = checks.nothing
+    once: bool = False
 
 
 KINDS: Mapping[str, KindRow] = {
     row.resource.kind: row
     for row in (
-        _row(known.NODE, kinds.Node, checks.node),
-        _row(known.QUEUE, kinds.Queue, checks.queue),
-        _row(known.POD, kinds.Pod, checks.pod, once=True),
-        _row(known.JOB, None, checks.job, once=True),
-        _row(known.PRIORITY_CLASS, kinds.PriorityClass),
-        _row(known.POD_GROUP, kinds.PodGroup, checks.pod_group),
-        _row(known.TOPOLOGY, kinds.Topology),
-        _row(known.CONFIG_MAP, kinds.ConfigMap, checks.config_map),
-        _row(known.NAMESPACE),
-        _row(known.CRON_JOB, None, checks.workload, once=True),
-        *(_row(each.resource, None, checks.workload, once=True) for each in WORKLOADS),
-        _row(known.BIND_REQUEST),
-        _row(known.PERSISTENT_VOLUME),
-        _row(known.PERSISTENT_VOLUME_CLAIM),
-        _row(known.STORAGE_CLASS),
-        _row(known.RESOURCE_CLAIM),
-        _row(known.RESOURCE_CLAIM_TEMPLATE),
-        _row(known.RESOURCE_SLICE),
-        _row(known.DEVICE_CLASS),
+        KindRow(known.NODE, kinds.Node, checks.node),
+        KindRow(known.QUEUE, kinds.Queue, checks.queue),
+        KindRow(known.POD, kinds.Pod, pod_checks.template, once=True),
+        KindRow(known.JOB, None, checks.job, once=True),
+        KindRow(known.PRIORITY_CLASS, kinds.PriorityClass),
+        KindRow(known.POD_GROUP, kinds.PodGroup, checks.pod_group),
+        KindRow(known.TOPOLOGY, kinds.Topology),
+        KindRow(known.CONFIG_MAP, kinds.ConfigMap, checks.config_map),
+        KindRow(known.NAMESPACE),
+        KindRow(known.CRON_JOB, None, checks.workload, once=True),
+        *(KindRow(each.resource, None, checks.workload, once=True) for each in WORKLOADS),
+        KindRow(known.BIND_REQUEST),
+        KindRow(known.PERSISTENT_VOLUME),
+        KindRow(known.PERSISTENT_VOLUME_CLAIM),
+        KindRow(known.STORAGE_CLASS),
+        KindRow(known.RESOURCE_CLAIM),
+        KindRow(known.RESOURCE_CLAIM_TEMPLATE),
+        KindRow(known.RESOURCE_SLICE),
+        KindRow(known.DEVICE_CLASS),
     )
 }
 """Namespaces need not exist in a simulation, but manifests may contain them."""
@@ -230,7 +224,8 @@ def _admitted(manifest: Manifest, sound: set[bytes]) -> Admitted:
     for path, message in found:
         raise ManifestError(manifest, path, message)
     if obj["kind"] == "Node":
-        obj = _with_allocatable(obj)
+        status = obj["status"]
+        obj = {**obj, "status": {**status, "allocatable": status.get("allocatable") or status["capacity"]}}
     annotations = obj["metadata"].get("annotations") or {}
     written = [] if is_read_from_a_cluster(obj) else hints(obj)
     remarks = [str(ManifestError(manifest, path, message)) for path, message in written]
@@ -242,7 +237,7 @@ def _kind_row(manifest: Manifest) -> KindRow:
     row = KINDS.get(kind) if isinstance(kind, str) else None
     if row is None:
         what = "is missing" if kind is None else f"{kind!r} cannot be simulated"
-        raise ManifestError(manifest, "kind", what + checks.suggestion(str(kind or ""), KINDS))
+        raise ManifestError(manifest, "kind", what + checks.similar_or_all(str(kind or ""), KINDS))
     version = manifest.obj.get("apiVersion")
     if version != row.resource.api_version:
         raise ManifestError(manifest, "apiVersion", f"{kind} is {row.resource.api_version}, not {version!r}")
@@ -257,12 +252,6 @@ def _with_namespace(manifest: Manifest, row: KindRow) -> Object:
     own = {key: value for key, value in meta.items() if key != "namespace"}
     home = {"namespace": meta.get("namespace") or DEFAULT_NAMESPACE} if row.resource.namespaced else {}
     return {**manifest.obj, "metadata": {**own, **home}}
-
-
-def _with_allocatable(node: Object) -> Object:
-    """Return the node with its capacity as allocatable, if it states no allocatable."""
-    status = node["status"]
-    return {**node, "status": {**status, "allocatable": status.get("allocatable") or status["capacity"]}}
 
 
 Named = Set[tuple[str, str]]

@@ -29,7 +29,7 @@ PARTS: Object = {
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 
 
-def template(obj: Object, below: str) -> Problems:
+def template(obj: Object, below: str = "") -> Problems:
     """Check a pod or a pod template."""
     spec = obj.get("spec")
     if not isinstance(spec, dict) or not spec.get("containers"):

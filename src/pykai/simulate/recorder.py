@@ -1,48 +1,37 @@
 """Records the history of a simulation by watching the API server and observing every scheduling decision.
 
 Times and states come from the objects, as `kubectl get --watch` would show them; reasons of pending pods and evictors
-come from the plans of the scheduler. Allocations of queues are sums over the pods.
+come from the plans of the scheduler.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from math import ceil
 
 from msgspec import convert, json
 
 from pykai.cache.claims import claim_gpus, claim_names
-from pykai.cache.requests import GpuRequest, gpu_request, gpus_per_node, pod_amounts
+from pykai.cache.requests import GpuRequest, gpu_request, pod_amounts
 from pykai.kube.api import EventType, Object
-from pykai.kube.api_resources import (
-    BIND_REQUEST,
-    EVENT,
-    JOB,
-    NODE,
-    POD,
-    POD_GROUP,
-    QUEUE,
-    RESOURCE_CLAIM,
-    RESOURCE_SLICE,
-)
+from pykai.kube.api_resources import BIND_REQUEST, EVENT, JOB, NODE, POD, POD_GROUP, RESOURCE_CLAIM
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import WatchChange
-from pykai.model.plan import Key, Plan, QueueFigures, Triple, Verdict
+from pykai.model.plan import Key, Plan, Triple, Verdict
 from pykai.model.pods import GpuKind
-from pykai.model.resources import GPU, whole_gpus
-from pykai.model.snapshot import QueueTable, Snapshot
+from pykai.model.resources import whole_gpus
+from pykai.model.snapshot import Snapshot
 from pykai.objects import kinds, names
 from pykai.objects.pod_template import decode_claims, decode_template
-from pykai.objects.units import amount, milli
 from pykai.observe.wording import fairness, line, reason_line
-from pykai.simulate.history import History, PodLife, QueueSample, Sample
+from pykai.simulate.history import History, PodLife
+from pykai.simulate.queue_samples import QueueSampler
 from pykai.simulate.workload_controllers import controller_of
 
 SYSTEM = (names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
 _NOT_CHANGES = ("Waits", "Pipelined", "Event")
 """Kinds of log lines that do not count as changes."""
-NOTHING: Triple = (0.0, 0.0, 0.0)
 
 
 class Wait:
@@ -73,39 +62,6 @@ class Wait:
         self._since = at
 
 
-class QueueTotals:
-    """Amounts by queue, updated as pods come and go."""
-
-    def __init__(self) -> None:
-        self._totals: dict[str, list[float]] = {}
-        self._rolled_up: tuple[Mapping[str, str], Mapping[str, Triple]] | None = None
-        """The parents and the result of the last `rolled_up`; None after a change."""
-
-    def add(self, queue: str, amounts: Triple, sign: int = 1) -> None:
-        """Add a pod's amounts to its queue, or subtract them (`sign` -1)."""
-        self._rolled_up = None
-        total = self._totals.setdefault(queue, [0.0, 0.0, 0.0])
-        for number, value in enumerate(amounts):
-            total[number] += sign * value
-
-    def rolled_up(self, parents: Mapping[str, str]) -> Mapping[str, Triple]:
-        """Return the amounts of every queue including those of the queues below it."""
-        if self._rolled_up is not None and self._rolled_up[0] is parents:
-            return self._rolled_up[1]
-        found: dict[str, list[float]] = {}
-        for queue, total in self._totals.items():
-            above, seen = queue, set[str]()
-            while above and above not in seen:
-                seen.add(above)
-                mine = found.setdefault(above, [0.0, 0.0, 0.0])
-                for number, value in enumerate(total):
-                    mine[number] += value
-                above = parents.get(above, "")
-        rounded = {queue: (round(a, 3), round(b, 3), round(c, 4)) for queue, (a, b, c) in found.items()}
-        self._rolled_up = parents, rounded
-        return rounded
-
-
 class Recorder:
     """Fills `history`; `last_change` is the time of the last change, in seconds since the start.
 
@@ -117,14 +73,11 @@ class Recorder:
     ) -> None:
         self.history = History()
         self.last_change = 0.0
-        self.on_sample: Callable[[Sample], None] = lambda _: None
         self.devices_of: Callable[[Object], tuple[int, ...]] = lambda _: ()
         self.reservations: dict[str, Object] = {}
         """Device group -> the pod that reserves the device."""
-        self.queue_table: QueueTable | None = None
         self._now = now
         self._start = start
-        self._past_counts = past_counts
         self._lives: dict[str, PodLife] = {}
         """The existing pods by uid."""
         self._uids: dict[Key, str] = {}
@@ -136,12 +89,9 @@ class Recorder:
         self._grouped: set[str] = set()
         self._awaiting: dict[Key, list[str]] = {}
         """Key of a PodGroup that was not watched yet -> uids of the pods that name it."""
-        self._requested, self._allocated = QueueTotals(), QueueTotals()
-        self._capacity: Triple | None = None
-        self._parents: Mapping[str, str] | None = None
         self._own_groups: dict[str, Object] = {}
         """Uid of a pod -> the PodGroup that it owns."""
-        self._queues = watches.of(QUEUE, Object)
+        self.queues = QueueSampler(watches, self.history, self._waits, past_counts)
         self._groups = watches.of(POD_GROUP, Object)
         self._nodes = watches.of(NODE, Object)
         self._pods = watches.of(POD, Object)
@@ -149,18 +99,13 @@ class Recorder:
         self._events = watches.of(EVENT, Object)
         self._requests = watches.of(BIND_REQUEST, Object)
         self._claims = watches.of(RESOURCE_CLAIM, Object)
-        self._slices = watches.of(RESOURCE_SLICE, Object)
         self._claiming: set[str] = set()
         """Uids of pods whose claimed GPUs are counted."""
-        self._shares: Mapping[str, QueueFigures] = {}
-        self._unsampled_since: float | None = None
 
     async def run(self) -> None:
         """Record until cancelled; the caller runs the watches."""
+        await self.queues.follow(self._now)
         for watch, handler in (
-            (self._queues, self._queue_changed),
-            (self._nodes, self._capacity_changed),
-            (self._slices, self._capacity_changed),
             (self._groups, self._group_changed),
             (self._pods, self._pod_changed),
             (self._requests, self._request_changed),
@@ -171,13 +116,9 @@ class Recorder:
             watch.subscribe(handler)
         await asyncio.Event().wait()
 
-    def queues(self) -> Mapping[str, Object]:
-        """Return the queues as they are now."""
-        return {name: queue for (_, name), queue in self._queues.items()}
-
-    def living(self) -> Iterator[tuple[str, PodLife]]:
-        """Yield the pods that exist, by uid."""
-        return iter(self._lives.items())
+    def living(self) -> Collection[PodLife]:
+        """Return the pods that exist."""
+        return self._lives.values()
 
     # -------------------------------------------------------------------------------------------------- objects
     def log(self, kind: str, about: str, message: str = "") -> None:
@@ -188,17 +129,6 @@ class Recorder:
 
     def _at(self) -> float:
         return round(self._now(), 3)
-
-    def _queue_changed(self, change: WatchChange[Object]) -> None:
-        """Handle a change of a queue. Its status, which changes with every pod, is not recorded."""
-        if change.old is None or change.type is EventType.DELETED or _parent(change.old) != _parent(change.object):
-            self._before_change()
-            self._parents = None
-
-    def _capacity_changed(self, change: WatchChange[Object]) -> None:
-        """Handle a change of a node or ResourceSlice."""
-        self._before_change()
-        self._capacity = None
 
     def _group_changed(self, change: WatchChange[Object]) -> None:
         group = change.object
@@ -237,7 +167,7 @@ class Recorder:
 
     # ----------------------------------------------------------------------------------------------------- pods
     def _pod_changed(self, change: WatchChange[Object]) -> None:
-        self._before_change()
+        self.queues.before_change(self._now())
         pod, meta = change.object, change.object["metadata"]
         if meta["namespace"] in SYSTEM:
             self._system_pod_changed(change)
@@ -275,12 +205,12 @@ class Recorder:
             meta["name"],
             workload_of(meta, owner),
             self._at(),
-            asks_for=asks(request),
+            requests=request_text(request),
         )
         self._lives[meta["uid"]] = life
         self._uids[life.key] = meta["uid"]
         self._amounts[meta["uid"]] = amounts
-        self._requested.add(queue, amounts)
+        self.queues.requested.add(queue, amounts)
         self._waits[meta["uid"]] = Wait(self._at())
         self.history.lives.append(life)
         scheduler = pod["spec"].get("schedulerName", "default-scheduler")
@@ -304,9 +234,9 @@ class Recorder:
         self._claiming.add(uid)
         cpu, memory, own = self._amounts[uid]
         self._amounts[uid] = cpu, memory, own + gpus
-        self._requested.add(life.queue, (0.0, 0.0, float(gpus)))
-        if gpus and not life.asks_for:
-            life.asks_for = f"{gpus} GPU"
+        self.queues.requested.add(life.queue, (0.0, 0.0, float(gpus)))
+        if gpus and not life.requests:
+            life.requests = f"{gpus} GPU"
 
     def _group_of(self, pod: Object) -> Object | None:
         meta = pod["metadata"]
@@ -319,12 +249,13 @@ class Recorder:
         return found
 
     def _set_group(self, uid: str, group: Object) -> None:
-        self._before_change()
+        self.queues.before_change(self._now())
         life = self._lives[uid]
         self._grouped.add(uid)
         life.group = group["metadata"]["name"]
         queue = str((group.get("spec") or {}).get("queue", "")) or life.queue
-        for totals, amounts in ((self._requested, self._amounts.get(uid)), (self._allocated, self._held.get(uid))):
+        counted = (self.queues.requested, self._amounts.get(uid)), (self.queues.allocated, self._held.get(uid))
+        for totals, amounts in counted:
             if amounts is not None and queue != life.queue:
                 totals.add(life.queue, amounts, -1)
                 totals.add(queue, amounts)
@@ -338,7 +269,7 @@ class Recorder:
             life.scheduled_at, life.node, life.state = at, pod["spec"]["nodeName"], "Starting"
             self._stop_waiting(life, uid)
             self._held[uid] = self._allocation(pod, life)
-            self._allocated.add(life.queue, self._held[uid])
+            self.queues.allocated.add(life.queue, self._held[uid])
             self.log("Scheduled", f"Pod {life.title}", f"on {life.node}")
         if phase == "Running" and life.started_at is None:
             life.started_at, life.state, life.devices = at, "Running", self.devices_of(pod)
@@ -371,14 +302,14 @@ class Recorder:
         life.ended_at = self._at()
         self._release(life, uid)
         if (asked := self._amounts.pop(uid, None)) is not None:
-            self._requested.add(life.queue, asked, -1)
+            self.queues.requested.add(life.queue, asked, -1)
         self.history.ended += 1
         self.log(event, f"Pod {life.title}", message)
 
     def _release(self, life: PodLife, uid: str) -> None:
         """Release the pod's allocation when it is deleted, as the scheduler does."""
         if (held := self._held.pop(uid, None)) is not None:
-            self._allocated.add(life.queue, held, -1)
+            self.queues.allocated.add(life.queue, held, -1)
 
     def _wait_for(self, life: PodLife, reason: str) -> bool:
         """Record that the pod waits for this reason; return False if it is the current one."""
@@ -410,11 +341,10 @@ class Recorder:
     # ------------------------------------------------------------------------------------------------ decisions
     def observe(self, snapshot: Snapshot, plan: Plan) -> None:
         """Record the plan of a cycle, before its writes."""
-        self._before_change()
+        self.queues.before_change(self._now())
         self.history.cycles += 1
         self.history.deadline = None if plan.deadline is None else round(plan.deadline - self._start, 3)
-        self._shares = {queue.name: queue for queue in plan.queues}
-        self.queue_table = snapshot.queues
+        self.queues.observe(snapshot, plan)
         for evict in plan.evictions:
             if (life := self._life_of(evict.pod)) is not None:
                 life.reason = line(evict.message)
@@ -445,80 +375,12 @@ class Recorder:
                 written = True
                 self.log("Waits", f"PodGroup {'/'.join(verdict.gang)}", reason)
 
-    # -------------------------------------------------------------------------------------------------- samples
-    def _before_change(self) -> None:
-        """Store the sample of the current state before a change."""
-        now = self._now()
-        if self._unsampled_since is not None and now > self._unsampled_since:
-            self._sample(self._unsampled_since)
-        self._unsampled_since = now
-
     def finish(self) -> None:
         """Handle the end of the run."""
-        if self._unsampled_since is not None:
-            self._sample(self._unsampled_since)
         for uid, wait in self._waits.items():
             self._lives[uid].waited_for = wait.longest(self._at())
-        self._sample(self._now())
+        self.queues.finish(self._now())
         self.history.ended_at = self._at()
-
-    def _sample(self, at: float) -> None:
-        if self._parents is None:
-            self._parents = {name: _parent(queue) for (_, name), queue in self._queues.items()}
-        parents = self._parents
-        allocated, requested = self._allocated.rolled_up(parents), self._requested.rolled_up(parents)
-        roots = [name for name, above in parents.items() if not above]
-        shown = [*parents, *(name for name in self._known_queues() if name not in parents)]
-        samples = self.history.samples
-        last = samples[-1].queues if samples else {}
-        found = Sample(
-            at=round(at, 3),
-            queues={name: self._queue_sample(name, allocated, requested, last.get(name)) for name in shown},
-            gpus_used=round(sum(allocated.get(name, NOTHING)[GPU] for name in roots), 4),
-            capacity=self._current_capacity(),
-            waiting=len(self._waits),
-        )
-        if samples and samples[-1].at == found.at:
-            samples.pop()
-        samples.append(found)
-        self.on_sample(found)
-
-    def _known_queues(self) -> Sequence[str]:
-        """Return the queues of the last cycle, including queues of the scheduler without an object."""
-        return self.queue_table.names if self.queue_table is not None else ()
-
-    def _queue_sample(
-        self,
-        name: str,
-        allocated: Mapping[str, Triple],
-        requested: Mapping[str, Triple],
-        last: QueueSample | None,
-    ) -> QueueSample:
-        """Return the sample of a queue: the last one, if nothing has changed."""
-        share = self._shares.get(name)
-        past = (share.usage if share else NOTHING) if self._past_counts else None
-        fair = share.fair_share if share else NOTHING
-        found = QueueSample(fair, allocated.get(name, NOTHING), requested.get(name, NOTHING), past)
-        return last if last is not None and last == found else found
-
-    def _current_capacity(self) -> Triple:
-        if self._capacity is None:
-            offered = [(node.get("status") or {}).get("allocatable") or {} for _, node in self._nodes.items()]
-            self._capacity = (
-                sum(milli(row.get("cpu", 0)) for row in offered),
-                sum(amount(row.get("memory", 0)) for row in offered),
-                sum(amount(row.get(names.NVIDIA_GPU, 0)) for row in offered) + self._claimable(),
-            )
-        return self._capacity
-
-    def _claimable(self) -> int:
-        """Return the GPUs of nodes that resource claims can allocate."""
-        slices = [convert(each, kinds.ResourceSlice) for _, each in self._slices.items()]
-        return sum(count for node, count in gpus_per_node(slices).items() if self._nodes.get(node) is not None)
-
-
-def _parent(queue: Object) -> str:
-    return (queue.get("spec") or {}).get("parentQueue") or ""
 
 
 # --------------------------------------------------------------------------------------------------------------- texts
@@ -560,7 +422,7 @@ def _requested(pod: Object) -> tuple[GpuRequest, Triple]:
     return request, (found.get("cpu", 0.0), found.get("memory", 0.0), request.gpus)
 
 
-def asks(request: GpuRequest) -> str:
+def request_text(request: GpuRequest) -> str:
     """Return the GPU request of a pod as text; empty if it has none."""
     each = f"{request.memory_mib} MiB" if request.kind is GpuKind.MEMORY else f"{request.portion:g} GPU"
     if request.kind is GpuKind.MIG or not request.devices:

@@ -161,7 +161,7 @@ def timeline(outcome: SimulationResult, rows: int, width: int) -> Group:
     sizes = [_size(workload) for workload in every[:rows]]
     names = max((len(workload.title) for workload in every[:rows]), default=0)
     beside = max(names, len("workload")) + max((len(size) for size in sizes), default=0) + 2 * GAP
-    cells_ = _fitting(width - max(beside, len("asks for")) - AXIS_END, TIMELINE_CELLS)
+    cells_ = _fitting(width - max(beside, len("requests")) - AXIS_END, TIMELINE_CELLS)
     body: list[Row] = [
         [Text(w.title, style=colour(outcome, w.queue)), size, _bar(outcome, w, cells_)]
         for w, size in zip(every[:rows], sizes, strict=True)
@@ -172,7 +172,7 @@ def timeline(outcome: SimulationResult, rows: int, width: int) -> Group:
     legend = Text("  ").join(
         Text(f"{mark.character} ", style=mark.style).append(mark.state, style="default") for mark in reversed(MARKS)
     )
-    columns: Columns = ["workload", "asks for", Column("time since the start", drawn=True)]
+    columns: Columns = ["workload", "requests", Column("time since the start", drawn=True)]
     return Group(table("Timeline", columns, shown), legend)
 
 
@@ -180,7 +180,7 @@ def _size(workload: WorkloadRow) -> str:
     """Return the pods of a workload at one time, and the GPU request of each."""
     pods = workload.pods
     together = max(sum(p.arrived_at <= q.arrived_at < (p.evicted_at or p.ended_at or 1e18) for p in pods) for q in pods)
-    each = pods[0].asks_for
+    each = pods[0].requests
     return f"{together} x {each or 'pod'}" if together > 1 else each
 
 

@@ -136,7 +136,7 @@ class _Run:
         self._product, self._setting = product, setting
         self._arrivals = deque(sorted(arrivals, key=lambda arrival: arrival.at))
         self._time = asyncio.get_running_loop().time
-        admission = product.admission(lambda: self._recorder.queues(), self._warn)
+        admission = product.admission(lambda: self._recorder.queues.current(), self._warn)
         kinds = [*product.definitions(), *definitions()]
         self._api = MemoryApi(lambda: setting.start + self._time(), kinds, admission, setting.seed)
         self._watches = InformerFactory(self._api)
@@ -152,7 +152,7 @@ class _Run:
         """Run, and return the result."""
         past = PastUsage(self._setting.usage) if self._setting.usage else None
         if past is not None:
-            self._recorder.on_sample = lambda sample: past.record(self._setting.start + sample.at, sample)
+            self._recorder.queues.on_sample = lambda sample: past.record(self._setting.start + sample.at, sample)
         for name in _NAMESPACES:
             await self._api.create(NAMESPACE, {"metadata": {"name": name}})
         self._load_existing()
@@ -185,7 +185,9 @@ class _Run:
                 await apply(self._api, arrival.resource, arrival.obj, self._setting.seed)
                 for number, (below, template) in enumerate(checks.pods_in(arrival.obj)):
                     if below and not arrival.exists:
-                        pod = _pod_of_template(arrival.obj, template, number)
+                        meta = arrival.obj["metadata"]
+                        pod = templated(template, f"{meta['name']}-template-{number}")
+                        pod["metadata"]["namespace"] = meta["namespace"]
                         await apply(self._api, POD, pod, self._setting.seed)
             except ApiError as error:
                 found.append(f"{arrival.source}: {error.message}")
@@ -260,23 +262,17 @@ class _Run:
         holders: dict[str, list[list[tuple[PodLife, float]]]] = {
             node: [[] for _ in devices] for node, devices in self._kubelets.devices.items()
         }
-        for _, life in self._recorder.living():
+        for life in self._recorder.living():
             for number in life.devices if life.ended_at is None else ():
                 holders[life.node][number].append((life, life.portion if life.shared else 1.0))
-        assert self._recorder.queue_table is not None, "the scheduler never ran"
-        left = sum(1 for _ in self._recorder.living())
-        return SimulationResult(self._recorder.history, self._recorder.queue_table, holders, left)
+        queues = self._recorder.queues.table
+        assert queues is not None, "the scheduler never ran"
+        return SimulationResult(self._recorder.history, queues, holders, len(self._recorder.living()))
 
 
 def _namespace(name: str) -> Object:
     meta = {"name": name, "uid": f"namespace-{name}", "labels": {"kubernetes.io/metadata.name": name}}
     return {"metadata": meta, "status": {"phase": "Active"}}
-
-
-def _pod_of_template(obj: Object, template: Object, number: int) -> Object:
-    """Return a pod of a workload's template, to check its admission."""
-    pod = templated(template, f"{obj['metadata']['name']}-template-{number}")
-    return {**pod, "metadata": {**pod["metadata"], "namespace": obj["metadata"]["namespace"]}}
 
 
 class PastUsage:

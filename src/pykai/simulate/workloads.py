@@ -112,17 +112,14 @@ def _leader_worker_set(obj: Object) -> Iterator[Child]:
     spec = obj["spec"]["leaderWorkerTemplate"]
     size, workers = int(spec.get("size", 1)), spec["workerTemplate"]
     leaders = spec.get("leaderTemplate") or workers
-    yield _intermediate_set(_name(obj))
+    # The StatefulSet between a LeaderWorkerSet and its pods, which are made below.
+    empty = {"replicas": 0, "template": {"spec": {}}}
+    yield Child(STATEFUL_SET, {"metadata": {"name": _name(obj)}, "spec": empty})
     for group in range(_count(obj["spec"])):
         name = f"{_name(obj)}-{group}"
         yield Child(POD, _member(obj, leaders, name, (group, 0), size), owner=_name(obj))
         for index in range(1, size):
             yield Child(POD, _member(obj, workers, f"{name}-{index}", (group, index), size), owner=_name(obj))
-
-
-def _intermediate_set(name: str) -> Child:
-    """Return the StatefulSet between a LeaderWorkerSet and its pods; the row creates those itself."""
-    return Child(STATEFUL_SET, {"metadata": {"name": name}, "spec": {"replicas": 0, "template": {"spec": {}}}})
 
 
 def _member(obj: Object, template: Object, name: str, place: tuple[int, int], size: int) -> Object:

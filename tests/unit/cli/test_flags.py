@@ -11,7 +11,7 @@ import pytest
 import structlog
 from click.testing import CliRunner
 
-from pykai.cli import admission, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller
+from pykai.cli import admission, node_scale_adjuster, podgroup_controller, podgrouper, queue_controller
 from pykai.cli import all as everything
 from pykai.cli.admission import WEBHOOK
 from pykai.cli.flags import WORKERS, Flag, pairs, takes
@@ -127,19 +127,19 @@ def test_the_grouper_reads_its_flags() -> None:
         "--default-priorities-configmap-name=m",
         "--default-priorities-configmap-namespace=n",
         "--pod-label-selector=team=a",
-        tables=(pod_grouper.FLAGS, WORKERS),
+        tables=(podgrouper.FLAGS, WORKERS),
     )
-    settings = pod_grouper.settings_of(found)
+    settings = podgrouper.settings_of(found)
     assert (settings.grouping.scheduler_name, settings.grouping.knative_gang) == ("x", False)
     assert settings.grouping.kind_defaults == ("n", "m")
-    watched = pod_grouper.with_selectors(settings).pods
+    watched = podgrouper.with_selectors(settings).pods
     assert (watched.labels, watched.fields) == ("team=a", "spec.schedulerName=x")
 
 
 def test_half_a_config_map_is_refused() -> None:
-    found = given("--default-priorities-configmap-name=m", tables=(pod_grouper.FLAGS, WORKERS))
+    found = given("--default-priorities-configmap-name=m", tables=(podgrouper.FLAGS, WORKERS))
     with pytest.raises(click.UsageError, match="must be given together"):
-        pod_grouper.settings_of(found)
+        podgrouper.settings_of(found)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_the_adjuster_refuses_a_ratio_that_is_no_part() -> None:
 def test_a_component_without_a_cluster_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/nonexistent")
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    result = CliRunner().invoke(pod_group_controller.podgroup_controller, ["--zap-time-encoding=epoch"])
+    result = CliRunner().invoke(podgroup_controller.podgroup_controller, ["--zap-time-encoding=epoch"])
     assert result.exit_code == 1
     told, error = result.output.splitlines()
     assert "flag=--zap-time-encoding" in told

@@ -128,11 +128,12 @@ async def test_a_database_that_is_away_is_an_error() -> None:
         await PrometheusSource("http://127.0.0.1:9", CONFIG).usage(1050.0)
 
 
-def test_an_address_may_stand_in_the_environment() -> None:
+def test_an_address_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     config = read_usage_config({"clientType": "prometheus", "connectionStringEnvVar": "DB"}, 0.0)
-    assert isinstance(source_of(config, {"DB": "http://db"}), PrometheusSource)
     with pytest.raises(ValueError, match="DB is not set"):
-        source_of(config, {})
+        source_of(config)
+    monkeypatch.setenv("DB", "http://db")
+    assert isinstance(source_of(config), PrometheusSource)
     assert isinstance(source_of(replace(config, client_type="fake")), EmptySource)
 
 

@@ -129,30 +129,33 @@ def test_a_kubeconfig_that_is_none_is_named(content: bytes, says: str, tmp_path:
         from_kubeconfig(path)
 
 
-def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CredentialsError, match="nothing-here"):
         find_access(str(tmp_path / "nothing-here"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "elsewhere"))
     with pytest.raises(CredentialsError, match="elsewhere"):
-        find_access(environ={"KUBECONFIG": str(tmp_path / "elsewhere")})
+        find_access()
 
 
-def test_inside_a_pod(tmp_path: Path) -> None:
-    where = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
-    environ = {**where, "CONTAINER_SANDBOX_MOUNT_POINT": str(tmp_path)}
+def test_inside_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(CredentialsError, match="KUBERNETES_SERVICE_HOST"):
+        from_service_account()
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
+    with pytest.raises(CredentialsError, match=r"^/var/run/secrets/kubernetes\.io/serviceaccount/token is missing"):
+        from_service_account()
+    monkeypatch.setenv("CONTAINER_SANDBOX_MOUNT_POINT", str(tmp_path))
     with pytest.raises(CredentialsError, match=f"{tmp_path}/var/run/secrets/.*automountServiceAccountToken"):
-        from_service_account(environ)
+        from_service_account()
     folder = tmp_path / "var/run/secrets/kubernetes.io/serviceaccount"
     folder.mkdir(parents=True)
     (folder / "token").write_text("t1\n")
     (folder / "ca.crt").write_bytes(CERTIFICATE)
     (folder / "namespace").write_text("kai-scheduler")
-    access = from_service_account(environ)
+    access = from_service_account()
     assert access.server == "https://[fd00::1]:6443"
     assert access.token.current(0.0) == "t1"
-    with pytest.raises(CredentialsError, match="KUBERNETES_SERVICE_HOST"):
-        from_service_account({})
-    with pytest.raises(CredentialsError, match=r"^/var/run/secrets/kubernetes\.io/serviceaccount/token is missing"):
-        from_service_account(where)
 
 
 def test_a_token_file_is_read_again_after_a_while_and_after_a_refusal(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pykai.kube.clock import steady
-from pykai.kube.transport import RateLimit, YieldingLimit
+from pykai.kube.transport import LINGER_SECONDS, RateLimit, YieldingLimit
 
 
 async def times(qps: float, burst: int, count: int) -> list[float]:
@@ -47,6 +47,7 @@ def test_nonsense_is_refused(qps: float, burst: int) -> None:
         RateLimit(qps, burst)
 
 
+@pytest.mark.virtual_time
 async def test_who_gives_way_goes_on_in_order_when_nothing_urgent_is_left() -> None:
     way, through, done = YieldingLimit(least=1, most=3), [], asyncio.Event()
 
@@ -64,6 +65,7 @@ async def test_who_gives_way_goes_on_in_order_when_nothing_urgent_is_left() -> N
         tasks = [asyncio.create_task(go(number)) for number in range(6)]
         assert await settled() == [0]
         tasks[1].cancel()
+    await asyncio.sleep(LINGER_SECONDS)
     assert await settled() == [0, 2, 3]
     done.set()
     assert await settled() == [0, 2, 3, 4, 5]
@@ -72,7 +74,7 @@ async def test_who_gives_way_goes_on_in_order_when_nothing_urgent_is_left() -> N
 
 @pytest.mark.virtual_time
 async def test_the_next_urgent_thing_is_waited_for() -> None:
-    way, through, done = YieldingLimit(least=1, most=3, linger=0.05), [], asyncio.Event()
+    way, through, done = YieldingLimit(least=1, most=3), [], asyncio.Event()
 
     async def go(number: int) -> None:
         async with way.turn():

@@ -272,7 +272,7 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.ex
     last = outcome.history.samples[-1]
     assert (last.capacity[GPU], last.gpus_used) == (3.0, 2.0)
     assert last.queues["team"].requested[GPU] == 2.0
-    assert life(outcome, "claims").asks_for == "2 GPU"
+    assert life(outcome, "claims").requests == "2 GPU"
 
 
 def test_a_kubelet_takes_a_pod_whose_extended_resource_a_claim_serves() -> None:

@@ -83,18 +83,18 @@ class RequestLookup:
         self._reservations = reservations
 
     def cached_pod(self, key: Key) -> Pod | None:
-        """The pod according to the watch."""
+        """Return the pod according to the watch."""
         return self._pods.get(key[1], key[0])
 
     async def live_pod(self, key: Key) -> Pod | None:
-        """The pod according to the API server, None if it does not exist."""
+        """Return the pod according to the API server, None if it does not exist."""
         try:
             return await self._api.get(POD.ref(key[1], key[0]), Pod)
         except NotFound:
             return None
 
     async def pod(self, request: BindRequest, *, live: bool) -> Pod:
-        """The request's pod if it is bound or can be; `live`: read from the API server."""
+        """Return the request's pod if it is bound or can be; `live`: read from the API server."""
         namespace, name = requested_pod(request)
         if not name:
             raise InvalidRequestError("spec.podName is empty: invalid binding request")
@@ -110,14 +110,14 @@ class RequestLookup:
         return pod
 
     def node(self, request: BindRequest) -> Node:
-        """The selected node."""
+        """Return the selected node."""
         node = self._nodes.get(request.spec.selected_node)
         if node is None:
             raise BindError(f'nodes "{request.spec.selected_node}" not found')
         return node
 
     def devices(self, request: BindRequest, limit_seconds: float) -> tuple[str, ...] | WaitingStep:
-        """The ids of the pod's shared devices in the order of its groups; empty for a pod that shares none."""
+        """Return the ids of the pod's shared devices in the order of its groups; empty for a pod that shares none."""
         if request.spec.received_resource_type != names.RECEIVED_FRACTION:
             return ()
         self.node(request)
@@ -137,12 +137,12 @@ class RequestLookup:
         return tuple(devices)
 
     async def reservation_states(self, request: BindRequest) -> list[str]:
-        """What is wrong with the containers of the reservation pods of the request's groups."""
+        """Return what is wrong with the containers of the reservation pods of the request's groups."""
         states = [await self._reservations.container_state(key) for key in request_groups(request)]
         return [state for state in states if state]
 
     def reserved(self, request: BindRequest) -> list[str]:
-        """The ids of the devices of the request's groups, for log lines."""
+        """Return the ids of the devices of the request's groups, for log lines."""
         return [self._reservations.held(key) for key in request_groups(request)]
 
 

@@ -156,7 +156,7 @@ async def bind_pod(api: Api, attempt: BindAttempt) -> str:
 
 
 def bind_annotations(request: BindRequest, pod: Pod) -> dict[str, str]:
-    """The annotations that the bind adds; the group's name only if the pod does not carry one."""
+    """Return the annotations that the bind adds; the group's name only if the pod does not carry one."""
     added = {names.RECEIVED_RESOURCE_TYPE: request.spec.received_resource_type}
     if names.POD_GROUP_ANNOTATION not in (pod.metadata.annotations or {}):
         added[names.POD_GROUP_ANNOTATION] = (request.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION, "")
@@ -170,7 +170,7 @@ def _failure(attempt: BindAttempt, error: ApiError) -> str:
 
 
 def _label_patch(pod: Pod, changes: Mapping[str, str | None], version: str = "") -> tuple[Any, Patch]:
-    """The address and the patch that change labels; with `version` only of that version of the pod."""
+    """Return the address and the patch that change labels; with `version` only of that version of the pod."""
     metadata: Object = {"uid": pod.metadata.uid, "labels": dict(changes)}
     if version:
         metadata["resourceVersion"] = version

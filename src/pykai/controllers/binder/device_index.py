@@ -39,7 +39,7 @@ class GroupKey(NamedTuple):
 
 
 def labelled_groups(labels: Mapping[str, str] | None) -> set[str]:
-    """The group ids in labels of either form."""
+    """Return the group ids in labels of either form."""
     return {value for label, value in (labels or {}).items() if is_group_label(label) and value}
 
 
@@ -49,7 +49,7 @@ def is_group_label(label: str) -> bool:
 
 
 def group_labels(annotations: Mapping[str, str] | None, groups: Sequence[str]) -> dict[str, str]:
-    """The labels of a pod that shares the devices of these groups."""
+    """Return the labels of a pod that shares the devices of these groups."""
     devices = positive_count((annotations or {}).get(names.GPU_FRACTION_DEVICES, "1")) or 1
     if devices > 1 or len(groups) > 1:
         return {f"{names.GPU_GROUP_LABEL_PREFIX}{group}": group for group in groups}
@@ -62,21 +62,21 @@ def may_hold(pod: Pod) -> bool:
 
 
 def label_changes(labels: Mapping[str, str] | None, wanted: Mapping[str, str]) -> dict[str, str | None]:
-    """The changes that leave a pod with exactly the wanted group labels; None removes one."""
+    """Return the changes that leave a pod with exactly the wanted group labels; None removes one."""
     held = {label: value for label, value in (labels or {}).items() if is_group_label(label)}
     gone: dict[str, str | None] = {label: None for label in held if label not in wanted}
     return gone | {label: value for label, value in wanted.items() if held.get(label) != value}
 
 
 def pod_groups(pod: Pod) -> set[GroupKey]:
-    """The shared devices in the labels of a bound pod; empty for an unbound one."""
+    """Return the shared devices in the labels of a bound pod; empty for an unbound one."""
     if not pod.spec.node_name:
         return set()
     return {GroupKey(pod.spec.node_name, group) for group in labelled_groups(pod.metadata.labels)}
 
 
 def request_groups(request: BindRequest) -> tuple[GroupKey, ...]:
-    """The shared devices of a bind request, in its order; empty unless it is for a fraction."""
+    """Return the shared devices of a bind request, in its order; empty unless it is for a fraction."""
     spec = request.spec
     if spec.received_resource_type != names.RECEIVED_FRACTION:
         return ()
@@ -168,7 +168,7 @@ class DeviceIndex:
 
     # ------------------------------------------------------------------------------------------------- queries
     def requests_for(self, pod: Key) -> list[BindRequest]:
-        """The bind requests for a pod, by name."""
+        """Return the bind requests for a pod, by name."""
         found = (self._requests.get(name, namespace) for namespace, name in sorted(self._requests_of.get(pod, ())))
         return [request for request in found if request is not None]
 
@@ -177,12 +177,12 @@ class DeviceIndex:
         return bool(self._scaling)
 
     def state(self, key: GroupKey) -> DeviceState:
-        """One device according to the watches."""
+        """Return one device according to the watches."""
         known = {*self._labelled.get(key, ()), *(requested_pod(request) for request in self._requests_naming(key))}
         return self.state_among(key, self._existing(sorted(known)))
 
     def state_among(self, key: GroupKey, pods: Iterable[Pod]) -> DeviceState:
-        """One device according to these pods (at least those of its node) and the watched requests."""
+        """Return one device according to these pods (at least those of its node) and the watched requests."""
         pods = list(pods)
         reserved = self._scope.reservations
         labelled = [pod for pod in pods if key in pod_groups(pod)]

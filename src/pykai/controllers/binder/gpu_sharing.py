@@ -56,7 +56,7 @@ class Environment:
 
 
 def environment(attempt: BindAttempt, *, cdi: bool, limits_memory: bool) -> Environment:
-    """The content for the pod's container; BindError if the pod names no ConfigMap."""
+    """Return the content for the pod's container; BindError if the pod names no ConfigMap."""
     template = decode_template(attempt.pod.spec)
     place, container = _container(attempt.pod, template)
     portion = attempt.request.spec.received_gpu.portion if attempt.request.spec.received_gpu else ""
@@ -83,7 +83,7 @@ def environment(attempt: BindAttempt, *, cdi: bool, limits_memory: bool) -> Envi
 
 
 def memory_limit(node: Node, portion: str) -> str | None:
-    """The share's part of a device's memory as HAMi core reads it; None if node or portion give no number."""
+    """Return the share's part of a device's memory as HAMi core reads it; None if node or portion give no number."""
     try:
         return f"{int(int((node.metadata.labels or {})[names.GPU_MEMORY_LABEL]) * float(portion))}m"
     except (KeyError, ValueError, OverflowError):
@@ -101,7 +101,7 @@ def _container(pod: Pod, template: PodTemplate) -> tuple[SharedGpuNames, Contain
 
 
 def _receiver(pod: Pod, template: PodTemplate) -> ContainerRef:
-    """The container that receives the share."""
+    """Return the container that receives the share."""
     init, regular = ([each.name for each in listed] for listed in (template.init_containers, template.containers))
     try:
         return fraction_container(pod.metadata.annotations or {}, init, regular)
@@ -110,7 +110,7 @@ def _receiver(pod: Pod, template: PodTemplate) -> ContainerRef:
 
 
 def device_names(attempt: BindAttempt, cdi: bool) -> str:
-    """The devices of a share as containers get them."""
+    """Return the devices of a share as containers get them."""
     prefix = names.CDI_DEVICE_PREFIX if cdi else ""
     return ",".join(f"{prefix}{device}" for device in attempt.devices)
 
@@ -194,7 +194,7 @@ def is_created_for(config_map: Object, pod: Pod) -> bool:
 
 
 def data_changes(found: Object, data: Mapping[str, str | None]) -> Object:
-    """The changes that give an existing ConfigMap this content; None removes a key."""
+    """Return the changes that give an existing ConfigMap this content; None removes a key."""
     held: Object = found.get("data") or {}
     wanted = dict(data)
     devices = data.get(VISIBLE_DEVICES)
@@ -204,7 +204,7 @@ def data_changes(found: Object, data: Mapping[str, str | None]) -> Object:
 
 
 def share_annotations(attempt: BindAttempt, cdi: bool) -> dict[str, str]:
-    """The annotations of the container that receives the share; BindError where an amount cannot be computed."""
+    """Return the annotations of the container that receives the share; BindError where an amount cannot be computed."""
     held = attempt.pod.metadata.annotations or {}
     container = _receiver(attempt.pod, decode_template(attempt.pod.spec)).name
     request, limit = (nvfractions.key(container, suffix) for suffix in (MEMORY_REQUEST, MEMORY_LIMIT))
@@ -223,7 +223,7 @@ def share_annotations(attempt: BindAttempt, cdi: bool) -> dict[str, str]:
 
 
 def _device_memory(node: Node, portion: str, what: str) -> str:
-    """A portion of the memory of each device of a node, as a quantity; `what` it is for in errors."""
+    """Return a portion of the memory of each device of a node, as a quantity; `what` names its use in errors."""
     text = (node.metadata.labels or {}).get(names.GPU_MEMORY_LABEL)
     if text is None:
         raise BindError(f"node does not include {names.GPU_MEMORY_LABEL} label")

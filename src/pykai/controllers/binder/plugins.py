@@ -59,7 +59,7 @@ class StepContext:
 
 
 def read_plugins(text: str) -> dict[str, Plugin]:
-    """The plugins of a `--plugins` value (empty: the defaults); FieldError names the wrong field."""
+    """Return the plugins of a `--plugins` value (empty: the defaults); FieldError names the wrong field."""
     try:
         document = json.decode(text) if text else {}
     except DecodeError as error:
@@ -82,7 +82,7 @@ def read_plugins(text: str) -> dict[str, Plugin]:
 
 
 def build_steps(plugins: Mapping[str, Plugin], context: StepContext) -> tuple[Step, ...]:
-    """The enabled steps in the order in which they run."""
+    """Return the enabled steps in the order in which they run."""
     order = sorted(plugins, key=lambda name: (-plugins[name].priority, name))
     # HAMi core's limit is one more key of a ConfigMap that `gpusharing` writes: one write, not two.
     return tuple(_step(name, plugins, context) for name in order if plugins[name].enabled and name != HAMI)

@@ -73,19 +73,19 @@ class ReservationTemplate:
 
 
 def reservation_name(key: GroupKey) -> str:
-    """The name of the reservation pod, a function of node and group: concurrent creators converge on one pod."""
+    """Return the name of the reservation pod, a function of node and group: concurrent creators converge on one pod."""
     return f"gpu-reservation-{hashlib.sha256(f'{key.node}/{key.group}'.encode()).hexdigest()[:16]}"
 
 
 def reserved_device(reservation: Pod) -> str:
-    """The id of the device that a reservation pod holds; empty while it is unknown."""
+    """Return the id of the device that a reservation pod holds; empty while it is unknown."""
     return (reservation.metadata.annotations or {}).get(names.RESERVED_GPU_INDEX, "")
 
 
 def reservation_manifest(
     key: GroupKey, user: Pod, template: ReservationTemplate, mode: str = names.TIME_SLICING
 ) -> Object:
-    """The reservation pod to create; it tolerates what the pod tolerates that shares the device.
+    """Return the reservation pod to create; it tolerates what the pod tolerates that shares the device.
 
     `mode`: the compute sharing mode of the device, which pods that join later read here.
     """
@@ -168,7 +168,7 @@ class ReservationChange:
 
 
 def desired(device: DeviceState) -> ReservationChange:
-    """The change that brings a device to the state of the table above."""
+    """Return the change that brings a device to the state of the table above."""
     staying = tuple(pod for pod in device.reservations if not is_terminating(pod))
     if not (device.bound or device.pending):
         return ReservationChange(release=staying)
@@ -182,7 +182,7 @@ def desired(device: DeviceState) -> ReservationChange:
 
 
 def joinable(key: GroupKey, reservations: tuple[Pod, ...]) -> Pod | None:
-    """The reservation pod whose device a new pod gets; None if none stays.
+    """Return the reservation pod whose device a new pod gets; None if none stays.
 
     There is one. Where an older version left several, all of them stay until the group has no users.
     """
@@ -234,12 +234,12 @@ class Reservations:
         self._deleted: TTLCache[str, bool] = TTLCache(DELETED_SECONDS)
 
     def held(self, key: GroupKey) -> str:
-        """The id of the group's device; empty while it is unknown."""
+        """Return the id of the group's device; empty while it is unknown."""
         holder = joinable(key, self._state(key).reservations)
         return reserved_device(holder) if holder else ""
 
     def device(self, key: GroupKey) -> str:
-        """The device for a new pod: empty while it is unknown, BindError if it will not become known soon."""
+        """Return the device for a new pod: empty while it is unknown, BindError if it will not become known soon."""
         holder = joinable(key, self._state(key).reservations)
         if holder is not None:
             return reserved_device(holder)
@@ -251,7 +251,7 @@ class Reservations:
         return ""
 
     def timeout_message(self, key: GroupKey) -> str:
-        """The reason for a bind that timed out while it waited for the device."""
+        """Return the reason for a bind that timed out while it waited for the device."""
         failure = self._failures.get(key)
         text = f"failed waiting for GPU reservation pod to allocate: {self._title(key)}"
         return f"{text}: {failure.text}" if failure else text
@@ -280,7 +280,7 @@ class Reservations:
         return None if self._index.state(key) == DeviceState() else RESYNC_SECONDS
 
     def _state(self, key: GroupKey) -> DeviceState:
-        """The device according to the watches, without reservation pods that we deleted."""
+        """Return the device according to the watches, without reservation pods that we deleted."""
         device = self._index.state(key)
         existing = tuple(pod for pod in device.reservations if not self._deleted.get(pod.metadata.uid))
         return replace(device, reservations=existing)
@@ -312,7 +312,7 @@ class Reservations:
         return RESYNC_SECONDS
 
     def _mode(self, user: Pod) -> str:
-        """The compute mode of a pod that gets a share: that of its request, else its own."""
+        """Return the compute mode of a pod that gets a share: that of its request, else its own."""
         for request in self._index.requests_for(user.metadata.key):
             if request.spec.selected_fractional_gpu_groups:
                 return request.spec.compute_mode

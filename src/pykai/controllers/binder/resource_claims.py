@@ -91,7 +91,7 @@ def claim_names(pod: Pod) -> dict[str, str]:
 
 
 def _requested_claims(attempt: BindAttempt) -> list[tuple[Ref, Fields]]:
-    """The claims of the request with their allocations; BindError if one is not known."""
+    """Return the claims of the request with their allocations; BindError if one is not known."""
     allocations = attempt.request.spec.resource_claim_allocations or ()
     claims = claim_names(attempt.pod) if allocations else {}
     found: list[tuple[Ref, Fields]] = []
@@ -106,7 +106,7 @@ def _requested_claims(attempt: BindAttempt) -> list[tuple[Ref, Fields]]:
 
 # ------------------------------------------------------------------------------------------------- claim status
 def reserved(claim: Object, pod: Pod, allocation: Fields) -> Object | None:
-    """The claim's status with an allocation and the pod among its users; None if it has both."""
+    """Return the claim's status with an allocation and the pod among its users; None if it has both."""
     status = claim.get("status") or {}
     users = status.get("reservedFor") or []
     if status.get("allocation") and any(user.get("uid") == pod.metadata.uid for user in users):
@@ -117,7 +117,7 @@ def reserved(claim: Object, pod: Pod, allocation: Fields) -> Object | None:
 
 
 def released(claim: Object, uid: str) -> Object | None:
-    """The claim's status without a pod, and without its allocation if no other uses it; None if nothing changes."""
+    """Return the claim's status without a pod, and without allocation if no other uses it; None if nothing changes."""
     status = claim.get("status") or {}
     users = status.get("reservedFor") or []
     others = [user for user in users if user.get("uid") != uid]
@@ -160,7 +160,7 @@ async def allocate(api: Api, ref: Ref, pod: Pod, allocation: Fields) -> None:
 
 
 async def _protected(api: Api, ref: Ref) -> Object:
-    """The claim, with the finalizer that protects an allocated claim from deletion."""
+    """Return the claim, with the finalizer that protects an allocated claim from deletion."""
     claim = await api.get(ref, Object)
     finalizers = claim["metadata"].get("finalizers") or []
     if names.DRA_FINALIZER in finalizers or (claim.get("status") or {}).get("allocation"):
@@ -230,7 +230,7 @@ async def _find_extended(api: Api, pod: Pod) -> Object | None:
 
 
 def _extended_owners(claim: Object) -> list[Object]:
-    """The controllers of a live claim for extended resources; none for any other claim."""
+    """Return the controllers of a live claim for extended resources; none for any other claim."""
     metadata = claim["metadata"]
     marked = (metadata.get("annotations") or {}).get(names.EXTENDED_RESOURCE_CLAIM) == "true"
     if not marked or "deletionTimestamp" in metadata:

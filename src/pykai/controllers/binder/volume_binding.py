@@ -51,7 +51,7 @@ CONFLICT = "node(s) had volume node affinity conflict"
 
 
 def pod_claims(pod: Pod) -> Iterator[tuple[str, bool]]:
-    """Names of the PersistentVolumeClaims of the pod's volumes, and whether the pod must own them."""
+    """Yield the names of the PersistentVolumeClaims of the pod's volumes, and whether the pod must own them."""
     if pod.spec.volumes is ABSENT:
         return
     for volume in decode_template(pod.spec).volumes:
@@ -90,7 +90,7 @@ def _met(term: NodeTerm, node: Node) -> bool:
 def best_volume(
     claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume], node: Node
 ) -> PersistentVolume | None:
-    """The volume reserved for the claim, else the smallest available match; None if one must be provisioned."""
+    """Return the volume reserved for the claim, else the smallest available match; None if one must be provisioned."""
     selector, wanted_class = claim.spec.selector, class_name(claim)
     wanted = convert(selector, LabelSelector) if selector else LabelSelector()
     matching = [
@@ -115,7 +115,7 @@ class Write:
 def start_binding(
     claim: PersistentVolumeClaim, volume: PersistentVolume | None, found: StorageClass, node: Node
 ) -> Write | None:
-    """The write that starts binding or provisioning on the node; None if it was made."""
+    """Return the write that starts binding or provisioning on the node; None if it was made."""
     if volume is not None:
         if (volume.spec.claim_ref or {}).get("uid"):
             return None

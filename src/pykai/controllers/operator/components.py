@@ -1,6 +1,6 @@
 """The components that a Config deploys, one row each, the objects of a row, and its webhook registrations.
 
-The webhook package is beside this one, so the operator gets its contributions as functions (`WebhookParts`).
+Packages of one layer do not import each other, so the operator gets functions of `admission` as `WebhookParts`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import structlog
@@ -95,6 +95,8 @@ _ALL: Final = "all"
 _OWN_LEASE: Final = "own lease"
 _OTHER_CONFIGS: Final = "other configs"
 _ONLY_ONE: Final = f"metadata.name: only the Config named {names.CONFIG_NAME} counts, this one has no effect"
+SPEC_CHANGE_SECONDS = 0.02
+"""The delay after a change of Config or a shard, shorter than that after other events."""
 _RESYNC_SECONDS = 3600.0
 """The resync interval, for certificates that expire."""
 _UNREACHABLE_SECONDS = 1.0
@@ -113,8 +115,7 @@ async def _unreachable(address: str, seconds: float) -> str:
 class OperatorSettings:
     """The operator's environment, the functions of the webhook package, and how to probe Prometheus and components.
 
-    `gather_seconds`: how long events are collected before a reconcile; `spec_change_seconds`: the shorter delay after a
-    change of Config or a shard.
+    `gather_seconds`: how long events are collected before a reconcile.
     """
 
     parts: WebhookParts
@@ -122,8 +123,7 @@ class OperatorSettings:
     ping: Ping = _unreachable
     validators: Validators = Validators()
     gather_seconds: float = 0.3
-    spec_change_seconds: float = 0.02
-    pace: Pace = field(default_factory=lambda: Pace(workers=1, first_seconds=1.0))
+    pace: Pace = Pace(workers=1, first_seconds=1.0)
     meters: Meters = unmetered
 
 
@@ -161,7 +161,7 @@ class OperatorController:
         if generations != self._spec_generations:  # the user may have fixed what failed
             self._spec_generations = generations
             self._loop.forget(_ALL)
-            self._loop.add_after(_ALL, self._settings.spec_change_seconds)
+            self._loop.add_after(_ALL, SPEC_CHANGE_SECONDS)
         self._loop.add_after(_ALL, self._settings.gather_seconds)
         if self._seen.other_configs():
             self._loop.add_after(_OTHER_CONFIGS, self._settings.gather_seconds)

@@ -319,7 +319,8 @@ def validated(wanted: Wanted, validators: Validators) -> Wanted:
     shards, refused, remarks = dict(wanted.shards), dict(wanted.refused), {}
     for name, objects in wanted.shards.items():
         problems, lines = [], []
-        for document in _configurations(objects):
+        maps = [item.get("data", {}) for item in objects if item["kind"] == "ConfigMap"]
+        for document in [_document(data[FILE]) for data in maps if FILE in data]:
             try:
                 lines += [_in_shard(line, document) for line in validators.configuration(document)]
             except FieldError as error:
@@ -344,12 +345,6 @@ def _wrong_flags(objects: Sequence[Object], validators: Validators) -> Iterator[
                 validators.command_line(found["command"][-1], found["args"])
             except FieldError as error:
                 yield str(error)
-
-
-def _configurations(objects: Sequence[Object]) -> list[Object]:
-    """Return the configurations of schedulers among the objects."""
-    data = [item.get("data", {}) for item in objects if item["kind"] == "ConfigMap"]
-    return [_document(files[FILE]) for files in data if FILE in files]
 
 
 @lru_cache(maxsize=64)

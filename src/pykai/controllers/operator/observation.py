@@ -125,7 +125,7 @@ class Observation:
         """Call `changed` after relevant changes; return a function that unsubscribes."""
 
         def notify(change: WatchChange[Object]) -> None:
-            if _matters(change):
+            if _is_relevant(change):
                 changed()
 
         leave = [watch.subscribe(notify) for watch in self._all()]
@@ -247,7 +247,7 @@ def _election(lease: Object) -> tuple[str, Any]:
     return _holder(lease), lease["metadata"].get("ownerReferences")
 
 
-def _matters(change: WatchChange[Object]) -> bool:
+def _is_relevant(change: WatchChange[Object]) -> bool:
     """Whether a change is relevant: not a mere renewal of a lease, and not of metadata of a Config or shard alone.
 
     Changes of their status count: a write of an earlier process may arrive after ours.

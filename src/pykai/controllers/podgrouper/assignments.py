@@ -89,12 +89,11 @@ class Assignments:
 
     def assign(self, pod: Key, spec: GroupSpec) -> Key:
         """Assign the pod to this group, whatever its former assignment; return the key of the group."""
-        group = _group_key(spec)
         self._newest[pod] = spec
-        waiting = self._pods.setdefault(group, {})
+        waiting = self._pods.setdefault(spec.key, {})
         waiting.pop(pod, None)
         waiting[pod] = None
-        return group
+        return spec.key
 
     def withdraw(self, pod: Key) -> None:
         """Drop the assignment of a pod that was deleted or is not ours."""
@@ -107,7 +106,7 @@ class Assignments:
     def take(self, group: Key) -> dict[Key, GroupSpec]:
         """Remove and return the pending assignments of a group, in order to write them."""
         found = {pod: self._newest.get(pod) for pod in self._pods.pop(group, {})}
-        return {pod: spec for pod, spec in found.items() if spec is not None and _group_key(spec) == group}
+        return {pod: spec for pod, spec in found.items() if spec is not None and spec.key == group}
 
     def put_back(self, group: Key, pods: Iterable[Key]) -> None:
         """Make pods whose write failed pending again, before those assigned in the meantime."""
@@ -117,10 +116,6 @@ class Assignments:
         """Drop an assignment that was written."""
         if self.is_current(pod, spec):
             del self._newest[pod]
-
-
-def _group_key(spec: GroupSpec) -> Key:
-    return spec.namespace, spec.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +154,7 @@ class GroupWriter:
 
     async def write(self, spec: GroupSpec) -> None:
         """Create or patch the PodGroup according to the spec; no write if it is up to date."""
-        key = (spec.namespace, spec.name)
+        key = spec.key
         existing = self.existing(key)
         wanted = pod_group_to_write(spec, existing, self._settings)
         if wanted is None:
@@ -170,7 +165,7 @@ class GroupWriter:
             await self._change(key, existing, wanted)
 
     async def _create(self, spec: GroupSpec, wanted: Object) -> None:
-        key = (spec.namespace, spec.name)
+        key = spec.key
         try:
             self._mutations.put(key, await self._api.create(POD_GROUP, wanted))
         except AlreadyExists:

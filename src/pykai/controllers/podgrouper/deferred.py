@@ -81,8 +81,8 @@ class GroupPublisher:
         return self._expected is not None and self._expected.group_of(pod.metadata.uid) == spec.name
 
     def _group(self, spec: GroupSpec) -> kinds.PodGroup:
-        """The group as it will be written; pods that are created together share it."""
-        key = (spec.namespace, spec.name)
+        """Return the group as it will be written; pods that are created together share it."""
+        key = spec.key
         known = self._groups.get(key)
         if known is not None and known[0] == spec:
             return known[1]

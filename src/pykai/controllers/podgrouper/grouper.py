@@ -352,7 +352,7 @@ class PodGrouper:
             spec = await self._spec_of(pod, ClusterLookup(self._informers, self._cache))
         except (GroupingError, ForbiddenError):
             return None  # the reconcile of that pod reports the error
-        return spec if spec is not None and (spec.namespace, spec.name) == group else None
+        return spec if spec is not None and spec.key == group else None
 
     async def _assign(self, assigned: dict[Key, GroupSpec]) -> None:
         """Annotate pods with their group and remove them from the map; raise the first error after trying all."""

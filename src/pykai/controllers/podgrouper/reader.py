@@ -228,7 +228,7 @@ class Rechecks:
         older = self._cache.older(read, began)
         if not older:
             return False
-        recheck = self._groups.setdefault((spec.namespace, spec.name), Recheck(pod, spec, began))
+        recheck = self._groups.setdefault(spec.key, Recheck(pod, spec, began))
         recheck.since = began
         recheck.keys |= older
         recheck.pods.add(pod)

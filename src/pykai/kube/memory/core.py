@@ -92,7 +92,8 @@ class Core:
         new = self._new(kind, body)
         record = self.store.write(resource, new, {}, None)
         self._definition_changed(resource, new)
-        _collect_created(self, kind, record)
+        if record.owner_uids and not _living_owners(self, record.body()):
+            self.begin_deletion(kind, record, _BACKGROUND)
         return record
 
     def _new(self, kind: ServedKind, body: Object) -> Object:
@@ -255,12 +256,6 @@ class Core:
 
 _BACKGROUND = Deletion(propagation=Propagation.BACKGROUND)
 _FOREGROUND = Deletion(propagation=Propagation.FOREGROUND)
-
-
-def _collect_created(core: Core, kind: ServedKind, record: StoredRecord) -> None:
-    """Collect a new object if its owners do not exist."""
-    if record.owner_uids and not _living_owners(core, record.body()):
-        core.begin_deletion(kind, record, _BACKGROUND)
 
 
 def _collect_terminating(core: Core, kind: ServedKind, record: StoredRecord) -> None:

@@ -110,7 +110,7 @@ class Operator:
     """Host, port and path of its health probe if no flag sets them."""
 
     def module(self, name: str) -> Module:
-        """The Go module that builds the operator."""
+        """Return the Go module that builds the operator."""
         files = (self.definitions, *([self.webhooks] if self.webhooks else ()))
         package = f"{self.source}/{self.command}".rstrip("/")
         return Module(Path(__file__).parent / name, f"operator-{name}", (), self.source, package, files)

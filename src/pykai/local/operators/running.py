@@ -30,7 +30,7 @@ _WEBHOOKS = {each.kind: each for each in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK)}
 
 
 def component(name: str, binary: Path) -> LocalComponent:
-    """The operator of this name as a component of a local cluster; `binary`: built from its module."""
+    """Return the operator of this name as a component of a local cluster; `binary`: built from its module."""
     return LocalComponent(name, partial(_run, OPERATORS[name], name, binary))
 
 
@@ -49,10 +49,10 @@ async def _run(operator: Operator, name: str, binary: Path, kubeconfig: Path, re
         await define(api, _documents(files, operator.definitions))
         with log.open("a", buffering=1) as output:
 
-            def say(line: str) -> None:
+            def write(line: str) -> None:
                 output.write(f"{line}\n")
 
-            async with running_process(command, say, lambda: _STOP_SECONDS) as process:
+            async with running_process(command, write, lambda: _STOP_SECONDS) as process:
                 ended = asyncio.create_task(process.wait(), name="ended")
                 serving = asyncio.create_task(_serve(api, operator, files, place, credentials))
                 await asyncio.wait([ended, serving], return_when=asyncio.FIRST_COMPLETED)
@@ -83,7 +83,7 @@ async def _serve(api: Api, operator: Operator, files: Path, place: Place, creden
 
 
 def _on_loopback(hook: Object, pods_with: str, place: Place, credentials: ServingCredentials) -> Object:
-    """A webhook with a loopback address; one for pods only selects those of its operator."""
+    """Return a webhook with a loopback address; one for pods only selects those of its operator."""
     url = f"https://{HOST}:{place.webhook_port}{hook['clientConfig']['service']['path']}"
     client = {"url": url, "caBundle": base64.b64encode(credentials.authority).decode()}
     for_pods = any("pods" in rule["resources"] for rule in hook["rules"])

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pykai.cli import reservation
-from pykai.cli.reservation import ReservationError, hold, on_hollow_nodes, own_pod, visible_device
+from pykai.cli import resource_reservation as reservation
+from pykai.cli.resource_reservation import ReservationError, hold, on_hollow_nodes, own_pod, visible_device
 from pykai.hollow.hollow_node import FakeNvml, GpuShape, HollowDevice, NodeShape, shape_devices
 from pykai.kube.api import Object, Patch
 from pykai.kube.api_resources import NAMESPACE, POD
@@ -118,10 +118,12 @@ def test_a_library_that_cannot_be_opened_is_an_error_in_words() -> None:
     ("environ", "message"),
     [({"POD_NAME": "r"}, "could not find pod namespace"), ({"POD_NAMESPACE": SPACE}, "could not find pod name")],
 )
-def test_it_must_know_its_own_pod(environ: dict[str, str], message: str) -> None:
+def test_it_must_know_its_own_pod(environ: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", environ)
     with pytest.raises(ReservationError, match=message):
-        own_pod(environ)
-    assert own_pod({"POD_NAME": "r", "POD_NAMESPACE": SPACE}) == REF
+        own_pod()
+    monkeypatch.setattr("os.environ", {"POD_NAME": "r", "POD_NAMESPACE": SPACE})
+    assert own_pod() == REF
 
 
 async def test_on_hollow_nodes_only_reservation_pods_run_it() -> None:

@@ -1,1 +1,1 @@
-"""Grouping rules without I/O: the table of kinds (`kinds`), and a module for the rules of each family."""
+"""Grouping rules without I/O: the table of kinds (`workload_kinds`), and a module for the rules of each family."""

@@ -239,6 +239,11 @@ class GroupSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return namespace and name."""
+        return self.namespace, self.name
+
     def sub_group_of(self, namespace: str, pod: str) -> SubGroupSpec | None:
         """Return the sub-group that references a pod; None without one, or for a pod of another namespace."""
         if namespace != self.namespace:

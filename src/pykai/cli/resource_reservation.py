@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
 import click
@@ -32,7 +32,7 @@ FLAGS = (
 )
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 log = structlog.get_logger("resource-reservation")
 
 
@@ -93,16 +93,16 @@ def _decoded(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-async def hold(api: Api, pod: Ref, nvml: Nvml, say: Say) -> NoReturn:
+async def hold(api: Api, pod: Ref, nvml: Nvml, report: Report) -> NoReturn:
     """Annotate the pod with its device unless it is annotated already, then hold the device until cancelled."""
-    uuid = await _with_retries(lambda: _annotated_gpu(api, pod), say)
+    uuid = await _with_retries(lambda: _annotated_gpu(api, pod), report)
     if uuid:
-        say(f"GPU {uuid} is reserved by pod {pod.namespace}/{pod.name}, annotated earlier")
+        report(f"GPU {uuid} is reserved by pod {pod.namespace}/{pod.name}, annotated earlier")
     else:
         uuid, product = visible_device(nvml)
         body = {"metadata": {"annotations": {names.RESERVED_GPU_INDEX: uuid}}}
-        await _with_retries(lambda: api.patch(pod, Patch.merge(body)), say)
-        say(f"GPU {uuid} ({product}) is reserved by pod {pod.namespace}/{pod.name}")
+        await _with_retries(lambda: api.patch(pod, Patch.merge(body)), report)
+        report(f"GPU {uuid} ({product}) is reserved by pod {pod.namespace}/{pod.name}")
     while True:
         await asyncio.Event().wait()
 
@@ -112,7 +112,7 @@ async def _annotated_gpu(api: Api, pod: Ref) -> str:
     return str((live["metadata"].get("annotations") or {}).get(names.RESERVED_GPU_INDEX, ""))
 
 
-async def _with_retries(request: Callable[[], Any], say: Say) -> Any:
+async def _with_retries(request: Callable[[], Any], report: Report) -> Any:
     """Send a request until it succeeds, with backoff; NotFound is a ReservationError."""
     attempt = 0
     while True:
@@ -122,30 +122,30 @@ async def _with_retries(request: Callable[[], Any], say: Say) -> Any:
             raise ReservationError(error.message) from error
         except ApiError as error:
             wait = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
-            say(f"API request failed, next attempt in {wait:g} s: {error.message}")
+            report(f"API request failed, next attempt in {wait:g} s: {error.message}")
             await asyncio.sleep(wait)
             attempt += 1
 
 
-def own_pod(environ: Mapping[str, str]) -> Ref:
-    """The pod this process runs in, from the downward API."""
+def own_pod() -> Ref:
+    """Return the pod this process runs in, from the downward API."""
     for variable, field in (("POD_NAMESPACE", "namespace"), ("POD_NAME", "name")):
-        if not environ.get(variable):
+        if not os.environ.get(variable):
             raise ReservationError(f"could not find pod {field}: environment variable {variable} is not set")
-    return POD.ref(environ["POD_NAME"], environ["POD_NAMESPACE"])
+    return POD.ref(os.environ["POD_NAME"], os.environ["POD_NAMESPACE"])
 
 
 def on_hollow_nodes(connection: Callable[[], Api]) -> OnStart:
-    """The reservation program for hollow kubelets; it sees the devices that the hollow kubelet allocated to the pod.
+    """Return the reservation program for hollow kubelets; it sees the devices that the kubelet allocated to the pod.
 
     `connection` returns the API client when such a pod starts.
     """
 
-    def choose(pod: Object, node: str, devices: tuple[HollowDevice, ...], say: PodLog) -> Program | None:
+    def choose(pod: Object, node: str, devices: tuple[HollowDevice, ...], report: PodLog) -> Program | None:
         metadata = pod["metadata"]
         if (metadata.get("labels") or {}).get(names.APP_LABEL) != names.RESERVATION_APP:
             return None
-        return hold(connection(), POD.ref(metadata["name"], metadata["namespace"]), FakeNvml(devices), say)
+        return hold(connection(), POD.ref(metadata["name"], metadata["namespace"]), FakeNvml(devices), report)
 
     return choose
 
@@ -153,7 +153,7 @@ def on_hollow_nodes(connection: Callable[[], Api]) -> OnStart:
 async def _hold_until_signal(kubeconfig: str, nvml: Nvml) -> None:
     stop = stop_event()
     async with HttpApi(find_access(kubeconfig)) as api:
-        await run_until(stop.wait(), hold(api, own_pod(os.environ), nvml, log.info))
+        await run_until(stop.wait(), hold(api, own_pod(), nvml, log.info))
     log.info("GPU reservation ended")
 
 

@@ -34,7 +34,7 @@ def compose(
     watches: InformerFactory,
     work: WorkMetrics,
 ) -> Composition:
-    """The controller as a component, with the validating webhook unless `webhook` is None."""
+    """Return the controller as a component, with the validating webhook unless `webhook` is None."""
     metered = replace(settings, meters=work.meter)
     parts = [Part("podgroup-controller", partial(pod_group_status.run, api, watches, metered))]
     if webhook is not None:

@@ -1,16 +1,21 @@
-"""The difference between two decided states: changed objects and decisions."""
+"""`kai diff`: compares two snapshots, the objects in them and the decisions on them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import click
 from msgspec import Struct
 
-from pykai.explain.source import Decided, Sections
+from pykai.cli.replay import reported_input_errors
+from pykai.cli.state import output_option, print_as_data
+from pykai.explain.source import Decided, Sections, from_file
 from pykai.kube.api import Object
 from pykai.model.plan import Key, Plan
 
+ROWS = 40
 _IGNORED = ("resourceVersion", "managedFields", "generation")
 
 
@@ -89,3 +94,35 @@ def _decisions(plan: Plan) -> dict[Key, str]:
 
 def _reasons(plan: Plan) -> dict[Key, str]:
     return {each.gang: f"waits: {each.dominant.token}" for each in plan.verdicts if each.dominant is not None}
+
+
+@click.command("diff")
+@click.argument("before", metavar="A.zip", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("after", metavar="B.zip", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@output_option
+def diff(before: Path, after: Path, output: str) -> None:
+    """Show the differences between two snapshots and between their plans."""
+    with reported_input_errors(before):
+        old = from_file(before)
+    with reported_input_errors(after):
+        new = from_file(after)
+    result = difference(old, new)
+    if not print_as_data(result, output):
+        _print_difference(result)
+
+
+def _print_difference(result: Difference) -> None:
+    from pykai.observe import tables
+
+    objects = [(each.change, each.kind, each.name, ", ".join(each.fields)) for each in result.objects]
+    plan = [(each.what, each.name, each.before or "-", each.after or "-") for each in result.plan]
+    parts = []
+    if objects:
+        columns = ("change", "kind", "name", "fields")
+        parts.append(tables.table(f"Objects: {len(objects)}", columns, tables.first(objects, ROWS)))
+    if plan:
+        columns = ("what", "name", "before", "after")
+        parts.append(tables.table(f"Decisions: {len(plan)}", columns, tables.first(plan, ROWS)))
+    tables.show(parts)
+    if not parts:
+        click.echo("nothing differs")

@@ -35,7 +35,7 @@ FLAGS = (
 
 
 def settings_of(flags: dict[str, Any]) -> PodGrouperSettings:
-    """The settings in the flags; the name and namespace of the ConfigMap are required together."""
+    """Return the settings in the flags; the name and namespace of the ConfigMap are required together."""
     name, namespace = flags["default_priorities_configmap_name"], flags["default_priorities_configmap_namespace"]
     if bool(name) != bool(namespace):
         raise click.UsageError("--default-priorities-configmap-name and -namespace must be given together")
@@ -58,7 +58,7 @@ def settings_of(flags: dict[str, Any]) -> PodGrouperSettings:
 
 
 def with_selectors(settings: PodGrouperSettings) -> PodGrouperSettings:
-    """The settings of a pod grouper with its own informers: selectors make the API server send only relevant pods."""
+    """Return the settings of a pod grouper with its own informers, which receive only the selected pods."""
     labels = ",".join(f"{key}={value}" for key, value in settings.pod_labels.items())
     fields = f"spec.schedulerName={settings.grouping.scheduler_name}"
     return replace(settings, pods=Selection(labels=labels, fields=fields))
@@ -71,7 +71,7 @@ def compose(
     work: WorkMetrics,
     expectations: GroupExpectations | None = None,
 ) -> Composition:
-    """The pod grouper as a component; `expectations`: shared with a scheduler in the same process."""
+    """Return the pod grouper as a component; `expectations`: shared with a scheduler in the same process."""
     metered = replace(settings, meters=work.meter)
     return Composition([Part("pod-grouper", partial(controller.run, api, watches, metered, expected=expectations))])
 
