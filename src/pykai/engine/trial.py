@@ -9,6 +9,7 @@ configuration, loggers or clocks.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from functools import cache
 from math import floor
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from pykai.engine.journal import Journal
 from pykai.engine.pod_states import EFFECTS, Effect, Transition, target_of
 from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.pods import PodClass
-from pykai.model.resources import Column, Rows, cells
+from pykai.model.resources import Cells, Column, Rows, cells
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_USED, IS_ALLOCATED, Status
 
@@ -107,9 +108,6 @@ class Trial:
         self.active_allocated, self.active_used = counts.active_allocated, counts.active_used
         self.pipelined, self.pending = counts.pipelined, counts.pending
         self.gated, self.succeeded = counts.gated, counts.succeeded
-        cells = {name: getattr(self, name) for name in Effect._fields if name not in ("idle", "releasing")}
-        self._counts = [[cells[name] for name in cells if getattr(effect, name)] for effect in _EFFECTS]
-        """By status number: the podset counts that a pod of the status adds to."""
 
     def _open_nodes(self) -> None:
         """Set up the node columns, then add shared devices pod by pod."""
@@ -393,25 +391,28 @@ class Trial:
         moves, queue = transition in _MOVES, transition.value.queue
         if queue < 0:
             self._charge_queue(pod, -1.0)
-        self._count(pod, status, -1)
-        if not moves and self.node[pod] >= 0:
+        stays = to is None and self.node[pod] >= 0 and pod not in self.gpu_groups
+        if stays:
+            self._recharge_node(pod, status, target)
+        elif not moves and self.node[pod] >= 0:
             self._charge_node(pod, status, -1)
         if to is not None:
             self.journal.put(self.node, pod, to)
         self.journal.put(self.status, pod, target)
         self.moved.append(pod)
-        self._count(pod, target, 1)
-        if self.node[pod] >= 0:
+        self._recount(pod, status, target)
+        if not stays and self.node[pod] >= 0:
             self._charge_node(pod, target, 1)
         if queue > 0:
             self._charge_queue(pod, 1.0)
 
-    def _count(self, pod: int, status: int, by: int) -> None:
-        podset = self.podset[pod]
+    def _recount(self, pod: int, status: int, target: int) -> None:
+        """Count a pod in its podset by its new status."""
+        podset, put = self.podset[pod], self.journal.put
         if podset >= 0:
-            put = self.journal.put
-            for cells in self._counts[status]:
-                put(cells, podset, cells[podset] + by)
+            for figure, by in _recounts(status, target):
+                counts: Cells = getattr(self, figure)
+                put(counts, podset, counts[podset] + by)
 
     def _charge_queue(self, pod: int, sign: float) -> None:
         queues = self._queues_of(pod)
@@ -437,6 +438,19 @@ class Trial:
         for ledger, queue, (c, m, g) in queues:
             ledger[queue] = (c + cpu, m + memory, floor((g + gpus) * 1e4 + 0.5) / 1e4)
 
+    def _recharge_node(self, pod: int, status: int, target: int) -> None:
+        """Charge a pod without shared devices to its node by its new status."""
+        node, before, after = self.node[pod], _EFFECTS[status], _EFFECTS[target]
+        self.touched.append(node)
+        amount = self.amounts.of_node(self.klass[pod], node)
+        for block, by in (
+            (self.idle, after.idle - before.idle),
+            (self.releasing, after.releasing - before.releasing),
+        ):
+            if by:
+                self.journal.column(block, node)
+                block[:, node] += by * amount
+
     def _charge_node(self, pod: int, status: int, sign: int, place: Place | None = None) -> None:
         """Add a pod's request, times `sign`, to the columns of its node or of `place`, by the effect of the status."""
         node, groups = place or (self.node[pod], self.gpu_groups.get(pod, ()))
@@ -454,3 +468,11 @@ class Trial:
         node, groups = place
         c = self.of_class(pod)
         self.devices.change(node, groups, (self.share_memory(c, node), c.compute_mode), (status, sign))
+
+
+@cache
+def _recounts(status: int, target: int) -> list[tuple[str, int]]:
+    """The podset counts that a change from one status to another changes, and by how much."""
+    before, after = _EFFECTS[status], _EFFECTS[target]
+    by = {name: getattr(after, name) - getattr(before, name) for name in Effect._fields}
+    return [(name, more) for name, more in by.items() if more and name not in ("idle", "releasing")]
