@@ -19,6 +19,7 @@ from pykai.engine.gang import pods_to_place, ready
 from pykai.engine.plugin_api import GangOrder
 from pykai.engine.queues import ZERO, QueueBook, QueueKey, Triple
 from pykai.model.gangs import PodSet, SubGroupSet
+from pykai.model.resources import Column, Rows
 
 Key = tuple[Any, ...]
 FEW = 16
@@ -33,12 +34,28 @@ def pending_gangs(cycle: Cycle) -> list[int]:
     return [gang for gang in waiting if ready(trial, gang)]
 
 
-def in_order(cycle: Cycle, gangs: Iterable[int]) -> dict[int, Key]:
-    """Gangs by their order within a queue (policies first, then age, then name), and their keys as of now."""
+def in_order(cycle: Cycle, gangs: Iterable[int]) -> list[int]:
+    """Gangs by their order within a queue: policies first, then age, then name."""
     rows = gangs if isinstance(gangs, np.ndarray) else np.fromiter(gangs, dtype=np.int64)
     if len(rows) * FEW < len(cycle.snapshot.gangs):
-        keyed = sorted([(cycle.gang_key(gang), gang) for gang in rows.tolist()])
-        return {gang: key for key, gang in keyed}
+        return [gang for _, gang in sorted([(cycle.gang_key(gang), gang) for gang in rows.tolist()])]
+    return _by_columns(cycle, rows)[0]
+
+
+def keyed_in_order(cycle: Cycle, gangs: Iterable[int]) -> dict[int, Key]:
+    """The same, with the key of each as of now."""
+    rows = np.fromiter(gangs, dtype=np.int64)
+    if len(rows) * FEW < len(cycle.snapshot.gangs):
+        return {gang: key for key, gang in sorted([(cycle.gang_key(gang), gang) for gang in rows.tolist()])}
+    found, columns = _by_columns(cycle, rows)
+    objects = cycle.snapshot.gangs.objects
+    metas = [objects[gang].metadata for gang in found]
+    names = zip(*columns.tolist(), [meta.name for meta in metas], [meta.namespace for meta in metas], strict=True)
+    return dict(zip(found, names, strict=True))
+
+
+def _by_columns(cycle: Cycle, rows: Rows) -> tuple[list[int], Column]:
+    """Many gangs in order, and their keys without names [key, gang]."""
     creation = cycle.snapshot.gangs.columns.creation[rows]
     columns = [plugin.gang_column(cycle.trial, rows) for plugin in cycle.policy.of(GangOrder)]
     order = np.lexsort([creation, *reversed(columns)])
@@ -52,9 +69,7 @@ def in_order(cycle: Cycle, gangs: Iterable[int]) -> dict[int, Key]:
 
     for start, end in runs(np.flatnonzero((keys[:, 1:] == keys[:, :-1]).all(axis=0)).tolist()):
         result[start:end] = sorted(result[start:end], key=title)
-    metas = [objects[gang].metadata for gang in result]
-    names = zip(*keys.tolist(), [meta.name for meta in metas], [meta.namespace for meta in metas], strict=True)
-    return dict(zip(result, names, strict=True))
+    return result, keys
 
 
 def runs(tied: list[int]) -> Iterator[tuple[int, int]]:
@@ -233,7 +248,7 @@ class ClassWalk:
         self._blocked: set[int] = set()
         """Gangs that get no turn, but by whose requests their queues are compared with others."""
         classes, lines = EquivalenceClasses.of(cycle), dict[Hashable, deque[int]]()
-        gang_keys = in_order(cycle, gangs)
+        gang_keys = keyed_in_order(cycle, gangs)
         for gang in _best_of_each_queue(cycle, gang_keys, depth):
             lines.setdefault((classes.key(cycle, gang), distinguish(gang)), deque()).append(gang)
         for line in lines.values():

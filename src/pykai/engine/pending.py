@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.order import in_order, next_request, queue_key
+from pykai.engine.order import keyed_in_order, next_request, queue_key
 from pykai.engine.queues import ZERO, QueueKey, Triple, minus
 
 
@@ -147,7 +147,7 @@ class PendingOrder:
         known = self._leaves.get(queue)
         if known is None:
             cycle = self.cycle
-            keyed = in_order(cycle, self._by_queue.get(queue, ()))
+            keyed = keyed_in_order(cycle, self._by_queue.get(queue, ()))
             gangs, keys = list(keyed), list(keyed.values())
             known = self._leaves[queue] = LeafOrder.of(gangs, keys, [next_request(cycle, gang) for gang in gangs])
         return known

@@ -199,9 +199,8 @@ class GangColumns:
 
     @cached_property
     def creation(self) -> Column:
-        objects = self._objects
-        created = (group.metadata.creation_timestamp for group in objects)
-        return frozen(np.fromiter((at.timestamp() if at else 0.0 for at in created), np.float64, len(objects)))
+        created = [group.metadata.creation_timestamp for group in self._objects]
+        return frozen(np.array([at.timestamp() if at else 0.0 for at in created], dtype=np.float64))
 
     @cached_property
     def last_start(self) -> Column:
