@@ -116,6 +116,15 @@ def test_an_update_of_a_group_is_compared_with_the_group_as_it_was(operation: st
     assert response["allowed"] == (operation == "CREATE")
 
 
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_an_update_of_a_queue_is_compared_with_the_queue_as_it_was(operation: str) -> None:
+    low, high = ({name: {**UNLIMITED[name], "limit": limit} for name in UNLIMITED} for limit in (1, 3))
+    now, old = ({**queue(amounts), "status": {"allocated": {"nvidia.com/gpu": "2"}}} for amounts in (low, high))
+    admission = AdmissionRules(enforcement="Block")
+    response = answer(VALIDATE_QUEUE, admission, operation=operation, object=now, oldObject=old)
+    assert response["allowed"] == (operation == "CREATE")
+
+
 @pytest.mark.parametrize("path", [MUTATE_POD, VALIDATE_POD, VALIDATE_TOPOLOGY, VALIDATE_POD_GROUP])
 def test_deletion_is_never_held_back(path: str) -> None:
     assert answer(path, operation="DELETE", oldObject=pod({"gpu-fraction": "2"})) == {"allowed": True}
