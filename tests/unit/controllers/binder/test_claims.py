@@ -50,6 +50,20 @@ async def test_a_claim_is_allocated_protected_and_reserved_for_the_pod() -> None
         assert (await world.status("p"))["phase"] == "Succeeded"
 
 
+async def test_a_bind_that_is_tried_again_finds_its_claim_as_it_should_be() -> None:
+    async with World() as world:
+        await claim(world)
+        api = await world.start_binder()
+        api.refuse = no_bind
+        await using(world, "p", ALLOCATION)
+        await world.settle(1)
+        assert (await world.status("p")).get("phase") != "Succeeded"
+        api.refuse = lambda write: None
+        await world.settle(30)
+        assert (await world.status("p"))["phase"] == "Succeeded"
+        assert api.writes.count("update resourceclaims/status") == 1
+
+
 async def test_pods_that_share_a_claim_all_use_the_first_allocation() -> None:
     other: Object = {"devices": {"results": []}}
     async with World() as world:
