@@ -56,7 +56,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 }
 """Package below src/pykai -> its tests; those of packages with the same tests are run once to see what they reach."""
 MOST_TESTS, MOST_SECONDS = 200, 10.0
-"""How many ordinary tests that reach a mutant are run at most, and the seconds of CPU that property tests may take."""
+"""How many ordinary tests that reach a function are run at most, and seconds of CPU that property tests may take."""
 HANGS, EXAMPLES = 20, 3
 """Seconds beyond ten times what it takes, after which a test has noticed that something does not end; and how many
 examples of a property test show what it reaches."""
@@ -200,7 +200,7 @@ class Recorded(msgspec.Struct):
         }
         names = sorted(ranks, key=ranks.__getitem__)
         ordinary = [name for name in names if name not in self.properties]
-        return ordinary[:MOST_TESTS] + names[len(ordinary) :]
+        return ordinary[: None if AT_IMPORT in found else MOST_TESTS] + names[len(ordinary) :]
 
 
 def limit(items: Sequence[pytest.Item], **changes: Any) -> set[str]:
