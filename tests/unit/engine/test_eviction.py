@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from pykai.engine.cycle import Cycle
 from pykai.engine.decide import decide
+from pykai.engine.plugin_api import Refusal
 from pykai.engine.policy import Policy
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Plan
@@ -62,6 +64,26 @@ def test_a_gang_backs_off_until_its_next_search_is_due(
     if not gone:
         message = f"the last search found no evictions that help, the next one is made at {rfc3339(NOW + seconds)}"
         assert said(found, "new", "preempt") == ("PreemptSearchBackoff", message)
+
+
+# ---------------------------------------------------------------------------------------------------------------- gates
+@dataclass(frozen=True)
+class Alone:
+    """A gate: a pod starts only when all others have been evicted."""
+
+    for_good: dict[str, bool]
+
+    def refuse(self, cycle: Cycle, pod: int) -> Refusal | None:
+        others = [row for row, node in enumerate(cycle.trial.node) if node >= 0 and row not in cycle.trial.virtual]
+        return Refusal("it would not be alone", **self.for_good) if others else None
+
+
+@pytest.mark.parametrize(("for_good", "gone"), [({}, True), ({"lasting": False}, True), ({"lasting": True}, False)])
+def test_a_refusal_ends_the_search_for_victims_where_it_is_lasting(for_good: dict[str, bool], gone: bool) -> None:
+    """What plugins say is not lasting, unless they say so."""
+    policy = replace(PACKING, plugins=(*PACKING.plugins, Alone(for_good)))
+    found = decide(seen(*HELD, *WANTED), policy, NOW)
+    assert evicted(found) == ({"old-0"} if gone else set())
 
 
 # ----------------------------------------------------------------------------------------------------------- signatures
