@@ -71,17 +71,17 @@ def test_a_gang_backs_off_until_its_next_search_is_due(
 class Alone:
     """A gate: a pod starts only when all others have been evicted."""
 
-    for_good: dict[str, bool]
+    said: dict[str, Any]
 
     def refuse(self, cycle: Cycle, pod: int) -> Refusal | None:
         others = [row for row, node in enumerate(cycle.trial.node) if node >= 0 and row not in cycle.trial.virtual]
-        return Refusal("it would not be alone", **self.for_good) if others else None
+        return Refusal("it would not be alone", **self.said) if others else None
 
 
-@pytest.mark.parametrize(("for_good", "gone"), [({}, True), ({"lasting": False}, True), ({"lasting": True}, False)])
-def test_a_refusal_ends_the_search_for_victims_where_it_is_lasting(for_good: dict[str, bool], gone: bool) -> None:
+@pytest.mark.parametrize(("said", "gone"), [({}, True), ({"lasting": False}, True), ({"lasting": True}, False)])
+def test_a_refusal_ends_the_search_for_victims_where_it_is_lasting(said: dict[str, Any], gone: bool) -> None:
     """What plugins say is not lasting, unless they say so."""
-    policy = replace(PACKING, plugins=(*PACKING.plugins, Alone(for_good)))
+    policy = replace(PACKING, plugins=(*PACKING.plugins, Alone(said)))
     found = decide(seen(*HELD, *WANTED), policy, NOW)
     assert evicted(found) == ({"old-0"} if gone else set())
 

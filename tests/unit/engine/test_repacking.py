@@ -172,7 +172,8 @@ def test_of_many_different_requests_only_the_least_counts(
 def test_wanted_pods_count_among_those_that_compete_for_places(there: str, fits: bool) -> None:
     """Of nodes with eight cards each has a place for five, twice: not for two wanted pods and one that comes back.
     The fourth node is for the wanted pods alone."""
-    nodes = [node(name, labels={"owner": "x" if name in "abc" else "new"}, **{NIC: "8"}) for name in there]
+    offer: dict[str, Any] = {NIC: "8"}
+    nodes = [node(name, labels={"owner": "x" if name in "abc" else "new"}, **offer) for name in there]
     own = {**cards(5), "nodeSelector": {"owner": "x"}}
     held = [gang("x", "low"), pod("x-0", "a", own if "d" in there else cards(5))]
     assert packs(*nodes, *held, pod("new-0", spec=cards(5)), pod("new-1", spec=cards(5))) is fits

@@ -10,8 +10,9 @@ import pytest
 from pykai.kube.api import Body, Object, Patch, Ref
 from pykai.kube.api_resources import LEASE, SERVICE_ACCOUNT
 from pykai.kube.errors import NotFound, Unavailable
-from pykai.kube.lease import LEASE_SECONDS, RENEW_SECONDS, Election, LeadershipLost
+from pykai.kube.lease import LEASE_SECONDS, RENEW_SECONDS, Election, LeadershipLost, scheduler_lease
 from pykai.kube.memory import MemoryApi
+from pykai.objects.names import is_subdomain
 
 from .flaky import until
 
@@ -54,6 +55,14 @@ async def test_the_holder_renews_and_the_others_wait(api: CutOffApi) -> None:
     leader.cancel()
     await until(lambda: two.leading)
     waiting.cancel()
+
+
+def test_each_node_pool_has_a_lease_of_its_own() -> None:
+    """Also where its label value is no valid name of an object."""
+    found = [scheduler_lease("kai-scheduler", pool) for pool in ("", "a100", "A100")]
+    assert found[:2] == ["kai-scheduler", "kai-scheduler-a100"]
+    assert is_subdomain(found[2])
+    assert len(set(found)) == 3
 
 
 async def test_an_expired_lease_is_taken_over_at_once(api: CutOffApi) -> None:
