@@ -81,6 +81,10 @@ def test_a_command_with_a_slash_is_relative_to_the_kubeconfig(tmp_path: Path) ->
         ("print('hello')", "did not print an ExecCredential"),
         ("print('[]')", "did not print an ExecCredential"),
         ("print(" + repr(json.dumps({"status": {}})) + ")", "printed neither a token nor a certificate"),
+        (
+            "print(" + repr(json.dumps({"status": {"clientCertificateData": "x"}})) + ")",
+            "printed neither a token nor a certificate with its key",
+        ),
     ],
 )
 def test_a_program_that_issues_nothing_is_named(tmp_path: Path, script: str, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -153,6 +154,24 @@ async def test_creates_are_not_tried_again(
     with pytest.raises(error):
         await api.create(CONFIG_MAP, {"metadata": {"name": "a"}}, "ns")
     assert len(script.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("patch", "times"),
+    [
+        (Patch.merge({"data": {"a": "1"}}), 2),
+        (Patch.strategic({"data": {"a": "1"}}), 2),
+        (Patch.apply({"data": {"a": "1"}}, "me"), 2),
+        (Patch.json([{"op": "add", "path": "/list/-", "value": 1}]), 1),
+    ],
+)
+async def test_patches_are_tried_again_if_that_changes_nothing(
+    api: HttpApi, script: Script, patch: Patch, times: int
+) -> None:
+    script.answers[:0] = [breaks]
+    with suppress(Unavailable):
+        await api.patch(REF, patch)
+    assert len(script.asked) == times
 
 
 async def test_a_create_the_server_put_off_is_tried_again(api: HttpApi, script: Script) -> None:
