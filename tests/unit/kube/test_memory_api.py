@@ -17,7 +17,7 @@ from pykai.kube.api_resources import (
     POD_GROUP,
     PRIORITY_CLASS,
 )
-from pykai.kube.errors import ApiError, BadRequest, Conflict, Forbidden, Gone, NotFound, Timeout
+from pykai.kube.errors import ApiError, BadRequest, Conflict, Forbidden, Gone, Invalid, NotFound, Timeout
 from pykai.kube.memory import MemoryApi
 from pykai.kube.memory.object_store import fields_matching, labels_matching
 from pykai.kube.memory.served_kinds import with_condition
@@ -236,6 +236,23 @@ async def test_an_owner_of_an_unknown_kind_counts_as_living(api: MemoryApi) -> N
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "j", "uid": "u"}
     await api.create(POD_GROUP, {"metadata": {"name": "g", "ownerReferences": [owner]}, "spec": {}}, "default")
     assert await api.get(POD_GROUP.ref("g", "default"), Object)
+
+
+async def test_an_owner_that_is_not_being_deleted_keeps_its_finalizers(api: MemoryApi) -> None:
+    """Also when the last of what it owns goes."""
+    finalizers = ["foregroundDeletion"]
+    made = await api.create(CONFIG_MAP, {"metadata": {"name": "m", "finalizers": finalizers}}, "default")
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "m", "uid": made["metadata"]["uid"]}
+    owned = {**pod("p"), "metadata": {"name": "p", "ownerReferences": [{**owner, "blockOwnerDeletion": True}]}}
+    await api.create(POD, owned, "default")
+    await api.delete(POD.ref("p", "default"))
+    assert (await api.get(CONFIG_MAP.ref("m", "default"), Object))["metadata"]["finalizers"] == finalizers
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+async def test_what_is_no_text_is_refused(api: MemoryApi, field: str) -> None:
+    with pytest.raises(Invalid, match=f"metadata.{field}"):
+        await api.create(CONFIG_MAP, {"metadata": {"name": "m", field: {"a": 1}}}, "default")
 
 
 async def test_a_bind_request_goes_with_its_pod(api: MemoryApi) -> None:
