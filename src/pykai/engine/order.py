@@ -34,16 +34,15 @@ def pending_gangs(cycle: Cycle) -> list[int]:
     return [gang for gang in waiting if ready(trial, gang)]
 
 
-def in_order(cycle: Cycle, gangs: Iterable[int]) -> list[int]:
+def in_order(cycle: Cycle, rows: Rows) -> list[int]:
     """Gangs by their order within a queue: policies first, then age, then name."""
-    rows = gangs if isinstance(gangs, np.ndarray) else np.fromiter(gangs, dtype=np.int64)
     if len(rows) * FEW < len(cycle.snapshot.gangs):
         return [gang for _, gang in sorted([(cycle.gang_key(gang), gang) for gang in rows.tolist()])]
     return _by_columns(cycle, rows)[0]
 
 
 def keyed_in_order(cycle: Cycle, gangs: Iterable[int]) -> dict[int, Key]:
-    """The same, with the key of each as of now."""
+    """Return gangs in the same order, and the key of each as of now."""
     rows = np.fromiter(gangs, dtype=np.int64)
     if len(rows) * FEW < len(cycle.snapshot.gangs):
         return {gang: key for key, gang in sorted([(cycle.gang_key(gang), gang) for gang in rows.tolist()])}

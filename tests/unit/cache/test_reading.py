@@ -19,6 +19,7 @@ from pykai.model.pods import PodClass
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 from pykai.objects import kinds
+from tests import builders
 
 NOW = 1e9
 NAMES = [*(f"p{number}" for number in range(20)), *(f"g{number}" for number in range(5))]
@@ -226,3 +227,22 @@ def test_a_mark_that_cannot_be_read_is_none(text: str, since: dict[int, float]) 
     notes = {"annotations": {"kai.scheduler/stale-podgroup-timestamp": text}}
     cache.load([made(kinds.PodGroup, "g", notes, spec={"queue": "q"})])
     assert cache.snapshot(NOW).gangs.stale_since == since
+
+
+@pytest.mark.parametrize(
+    ("phase", "on", "terminating", "status"),
+    [
+        ("Pending", "", False, Status.GATED),
+        ("Pending", "", True, Status.RELEASING),
+        ("Pending", "n", False, Status.BOUND),
+        ("Running", "n", False, Status.RUNNING),
+        ("Running", "n", True, Status.RELEASING),
+        ("Succeeded", "n", False, Status.SUCCEEDED),
+    ],
+)
+def test_scheduling_gates_hold_back_pods_that_wait_and_no_others(
+    phase: str, on: str, terminating: bool, status: Status
+) -> None:
+    spec = {"schedulingGates": [{"name": "gate"}]}
+    pod = {**builders.pod("p", "", on, spec=spec, terminating=terminating), "status": {"phase": phase}}
+    assert builders.snapshot([builders.node("n"), pod]).pods.status.tolist() == [status]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pykai.engine import order
@@ -62,6 +63,19 @@ def started(objects: list[Any]) -> set[str]:
     allocate(cycle)
     status = cycle.trial.status
     return {name for row, name in enumerate(cycle.snapshot.pods.names) if status[row] == Status.ALLOCATED}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 30])
+def test_gangs_are_in_the_order_of_their_keys(count: int) -> None:
+    """A few of many one by one, many by columns."""
+    gangs = [item for n in range(40) for item in waiting(f"w{n * 7 % 40:02}", n % 3, 1 + n % 2)]
+    cycle = Cycle(seen(node("n", gpus=8), *gangs), PACKING, NOW)
+    rows = np.arange(40)[::-1][:count]
+    expected = sorted(rows.tolist(), key=cycle.gang_key)
+    assert order.in_order(cycle, rows) == expected
+    keyed = order.keyed_in_order(cycle, rows)
+    assert list(keyed) == expected
+    assert keyed == {row: cycle.gang_key(row) for row in expected}
 
 
 def test_gangs_without_a_turn_count_in_the_order_of_queues() -> None:
