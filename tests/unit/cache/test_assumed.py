@@ -204,6 +204,14 @@ def test_who_is_evicted_while_being_bound_keeps_the_place_until_it_is_gone(
 ) -> None:
     assumptions.evict(pod(), now=5.0)
     assert view(assumptions, pod(), *others).of(kinds.Pod)[KEY].spec.node_name == where
+    bound = view(assumptions, pod(node="elsewhere"), *others).of(kinds.Pod)[KEY]
+    assert bound.spec.node_name == "elsewhere", "a bound pod is where it is"
+
+
+@pytest.mark.parametrize(("uid", "evicted"), [("1", True), ("2", False)])
+def test_an_eviction_is_laid_over_its_own_pod_only(assumptions: Assumptions, uid: str, evicted: bool) -> None:
+    assumptions.evict(pod(), now=5.0)
+    assert (view(assumptions, pod(uid)).of(kinds.Pod)[KEY].metadata.deletion_timestamp is not None) is evicted
 
 
 def test_annotations_count_until_all_of_them_show(assumptions: Assumptions) -> None:
