@@ -77,6 +77,13 @@ def test_pods_with_bound_claims_differ_in_all_else_that_distinguishes_pods() -> 
     assert len(set(classes(disk("x"), disk("y"), *pods))) == 4
 
 
+@pytest.mark.parametrize("claim", [None, {}])
+def test_a_volume_that_names_no_claim_is_no_claim(claim: Any) -> None:
+    pods = [decoded(pod(name, spec={"volumes": [{"name": "v", "persistentVolumeClaim": claim}]})) for name in "pq"]
+    found = classes(disk("x"), *pods, mounting("r", "x"))
+    assert found[0] == found[1] != found[2]
+
+
 DEVICES: list[tuple[list[Any], bool]] = [  # claims and pods beside pod p with claim a, the last one q; one class
     ([claim("b"), claiming("q", "b")], True),
     ([claim("b", request(count=2)), claiming("q", "b")], False),
