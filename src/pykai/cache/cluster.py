@@ -120,7 +120,7 @@ class ClusterCache:
             classes=ClassContext(space, bool(objects.numa_topologies), objects, self.params.schedule_csi_storage),
             now=now,
         )
-        table, stray, space = pod_table(pods, read.pods.lookup(len(pods[0])), read.pod_reader, context)
+        table, stray, space = pod_table(pods, read.pods.lookup(), read.pod_reader, context)
         queues = self._derived(queue_table, kinds.Queue, dict(usage or {}), self.params.full_hierarchy_fairness)
         classes = self._derived(priorities, kinds.PriorityClass)
         known = _known_memory(nodes)

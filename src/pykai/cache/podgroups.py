@@ -92,7 +92,7 @@ class GroupMemo:
     def read(self, store: Store) -> Groups:
         """Return the PodGroups of this node pool; only new ones are read."""
         groups, block = self.kept.follow(store, self._read)
-        found = Groups(groups, self._specs, block, self.kept.lookup(len(groups)))
+        found = Groups(groups, self._specs, block, self.kept.lookup())
         return found.without(np.flatnonzero(block[_FOREIGN]).tolist())
 
     def _read(self, groups: Sequence[PodGroup]) -> Rows:

@@ -277,11 +277,9 @@ class Kept:
         self._by_key = store.by_key.copy() if store.keyed else None
         return self._readings.objects, block
 
-    def lookup(self, rows: int) -> KeptLookup | None:
-        """Where the objects are by name, if a table has a row for each of them; else None."""
-        if self._by_key is None or len(self._readings.objects) != rows:
-            return None
-        return KeptLookup(self._by_key, self._readings.ids)
+    def lookup(self) -> KeptLookup | None:
+        """Where the objects are by name; None: they are not known by name."""
+        return None if self._by_key is None else KeptLookup(self._by_key, self._readings.ids)
 
 
 class Derived:
