@@ -448,6 +448,93 @@ def big_gangs(c: Cluster, n: int) -> None:
         c.add_group(queues[7 - i % 6], max(2, int(n * c.rng.choice((0.02, 0.05, 0.1, 0.3)))), c.rng.choice((1, 4, 8)))
 
 
+@kind
+def subgroups_partly(c: Cluster, n: int) -> None:
+    """gangs of sub-groups of which every other one is within a rack, reclaim on a full cluster"""
+    c.add_nodes(n, in_racks)
+    c.topo()
+    queues = c.add_hierarchy(16, 4, n * GPUS)
+    filled(c, lambda: skewed(c, queues))
+    for i in range(80):
+        _subgroups(c, queues[15 - i % 12], c.rng.choice(((1, 4), (2, 4, 2), (1, 8), (4, 4, 4, 4))), 4)
+        del c.pgs[-1]["spec"]["topologyConstraint"]
+        for group in c.pgs[-1]["spec"]["subGroups"][::2]:
+            del group["topologyConstraint"]
+
+
+@kind
+def gangs_of_shares(c: Cluster, n: int) -> None:
+    """gangs of shares, anywhere, reclaim on a cluster of shares and whole GPUs"""
+    c.add_nodes(n)
+    queues = c.add_hierarchy(16, 4, n * GPUS)
+    for node in range(n):
+        for device in range(GPUS):
+            if c.rng.random() < 0.5:
+                c.add_group(skewed(c, queues), 1, 1, nodes=[node])
+            else:
+                share(c, skewed(c, queues), c.rng.choice(("0.5", "0.7", "0.9")), node, device)
+    for i in range(120):
+        size, part = c.rng.choice((2, 4, 8, 16, 40)), c.rng.choice(("0.3", "0.5", "0.8"))
+        c.add_group(queues[15 - i % 12], size, 0, fraction=part, cpu="1", mem="4Gi")
+
+
+@kind
+def gangs_apart(c: Cluster, n: int) -> None:
+    """gangs whose pods keep off each other's node or rack, and off pods that run, reclaim on a full cluster"""
+    c.add_nodes(n, in_racks)
+    queues = c.add_hierarchy(16, 4, n * GPUS)
+    for node in range(n):
+        while c.free[node] > 0:
+            c.add_group(skewed(c, queues), 1, min(c.free[node], c.rng.choice((1, 2, 4))), nodes=[node])
+            c.pods[-1]["metadata"]["labels"]["svc"] = f"svc-{c.rng.randrange(20)}"
+    for i in range(200):
+        size, service = c.rng.choice((2, 3, 4, 6)), f"svc-{i % 20}"
+        c.add_group(queues[15 - i % 12], size, c.rng.choice((1, 2, 4)))
+        for pod in c.pods[-size:]:
+            pod["metadata"]["labels"]["svc"] = service
+            pod["spec"]["affinity"] = near("podAntiAffinity", service, RACK if i % 2 else HOSTNAME)
+
+
+@kind
+def elastic_over_nodes(c: Cluster, n: int) -> None:
+    """elastic gangs run on four nodes each, gangs of half and whole nodes reclaim"""
+    c.add_nodes(n)
+    queues = c.add_hierarchy(16, 4, n * GPUS)
+    for first in range(0, n - 3, 4):
+        nodes = [first + pod % 4 for pod in range(4 * GPUS)]
+        c.add_group(skewed(c, queues), len(nodes), 1, nodes=nodes, min_member=c.rng.choice((4, 16, 28)))
+    for i in range(200):
+        c.add_group(queues[15 - i % 12], c.rng.choice((2, 4, 8)), c.rng.choice((4, 8)))
+
+
+@kind
+def memories(c: Cluster, n: int) -> None:
+    """GPUs of three sizes of memory, full of shares, of parts by memory and of whole GPUs; all of these wait"""
+    c.add_nodes(n)
+    for at, each in enumerate(c.nodes):
+        each["metadata"]["labels"]["nvidia.com/gpu.memory"] = ("81920", "40960", "24576")[at % 3]
+    queues = c.add_hierarchy(16, 4, n * GPUS)
+    for node in range(n):
+        for device in range(GPUS):
+            which = c.rng.randrange(3)
+            if which == 0:
+                c.add_group(skewed(c, queues), 1, 1, nodes=[node])
+            elif which == 1:
+                share(c, skewed(c, queues), c.rng.choice(("0.3", "0.5", "0.7")), node, device)
+            else:
+                size = c.rng.choice((8000, 16000, 20000))
+                c.add_group(skewed(c, queues), 1, 0, nodes=[node], gpu_memory=str(size), cpu="1", mem="4Gi")
+                c.pods[-1]["metadata"]["labels"]["runai-gpu-group"] = f"g-{node}-{device}"
+    for i in range(400):
+        queue, pods = queues[15 - i % 12], c.rng.choice((1, 2))
+        if i % 4 == 0:
+            c.add_group(queue, pods, 0, fraction=c.rng.choice(("0.4", "0.6", "0.9")), cpu="1", mem="4Gi")
+        elif i % 4 == 1:
+            c.add_group(queue, pods, 0, gpu_memory=str(c.rng.choice((10000, 22000, 60000))), cpu="1", mem="4Gi")
+        else:
+            c.add_group(queue, c.rng.choice((1, 2, 4)), c.rng.choice((1, 2, 4, 8)))
+
+
 @click.command()
 @click.argument("name", default="")
 @click.option("--perf", required=True, type=click.Path(path_type=Path), help="Folder with that generator.")

@@ -19,10 +19,12 @@ from pykai.engine.feasibility import FeasibilityBound, SinglePodFit
 from pykai.engine.order import GangWalk, pending_gangs
 from pykai.engine.pending import PendingOrder
 from pykai.engine.reschedule import ServiceOrder, rescheduling_order
+from pykai.engine.sub_domains import SubDomains
 from pykai.engine.victims import VictimPool
 from tests.properties.contended import contended, pooled, rivals, scattered, short_of_cores
 from tests.properties.small_world import NOW, PACKING, Cluster
 from tests.properties.test_twin import decided, examples, policy_of, snapshot_of
+from tests.properties.twin.sites import crowded_sites, snapshot_with_topologies
 
 ACTIONS = (("reclaim",), ("allocate", "reclaim"), ("allocate", "consolidation", "reclaim", "preempt"))
 
@@ -44,6 +46,7 @@ def without_proofs() -> Iterator[None]:
         every_gang_gets_a_turn(),
         patch.object(strategies, "_bounded", return_value=False),
         patch.object(Accumulated, "along", property(lambda found: found.total)),
+        patch.object(SubDomains, "fit", side_effect=lambda _, domains: np.ones(domains, dtype=bool)),
         patch.object(FeasibilityBound, "enough_devices", return_value=True),
         patch.object(FeasibilityBound, "packs", return_value=True),
         patch.object(VictimPool, "reach", side_effect=np.ones_like),
@@ -81,6 +84,15 @@ def test_proofs_change_no_decision_where_pods_can_move(cluster: Cluster, actions
 @examples(2.0)
 def test_proofs_change_no_decision_in_pools_of_nodes(cluster: Cluster, actions: tuple[str, ...]) -> None:
     compare(cluster, actions)
+
+
+@given(crowded_sites(), st.sampled_from(ACTIONS))
+@examples(2.0)
+def test_proofs_change_no_decision_where_topology_counts(cluster: Cluster, actions: tuple[str, ...]) -> None:
+    snapshot, policy = snapshot_with_topologies(cluster), policy_of(actions)
+    with without_proofs():
+        expected = decided(snapshot, policy)
+    assert decided(snapshot, policy) == expected
 
 
 @given(short_of_cores(), st.sampled_from(ACTIONS))

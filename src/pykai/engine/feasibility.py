@@ -19,6 +19,7 @@ from pykai.engine.node_room import cumulated
 from pykai.engine.packing import MOST_KINDS, Repacking, freed_by
 from pykai.engine.plugin_api import Companions
 from pykai.engine.pod_locations import PodCounts
+from pykai.engine.sub_domains import SubDomains, sub_domains
 from pykai.engine.victims import Batch, VictimPool
 from pykai.model.resources import CPU, GPU, MEMORY, PODS, QUEUE_RESOURCES, Column, Mask, Rows
 
@@ -111,6 +112,21 @@ class FeasibilityBound:
         """Whether all pods could fit into a domain as things are."""
         return bool((self._missing_in[:-1] <= 0).any())
 
+    @cached_property
+    def _sub_domains(self) -> list[SubDomains]:
+        return sub_domains(self.cycle, self._pods, self.domains)
+
+    @cached_property
+    def _narrow(self) -> list[SubDomains]:
+        """Those that every pod needs: then victims elsewhere are of no use."""
+        return [each for each in self._sub_domains if sum(each.sizes) == len(self._pods)]
+
+    def tightest(self, gained: Column, domain: int, first: int) -> Mask:
+        """By node, if so many more of the pods fit on each: whether it is in one of the narrower domains to look at for
+        the sub-groups (`SubDomains.tightest`), where every pod is in one of these."""
+        masks = [each.tightest(self.counts + gained, domain, first) for each in self._narrow]
+        return np.asarray(np.logical_and.reduce([self.open, *masks]))
+
     def node_by_node(self) -> list[tuple[int, int]]:
         """By domain, those that are alike once: how many pods fit, and how many more if one more node were empty."""
         allocatable = self.cycle.snapshot.nodes.allocatable
@@ -191,14 +207,31 @@ class FeasibilityBound:
 
     def enough(self, batches: Sequence[Batch]) -> bool:
         """Whether all pods could fit once these batches are gone."""
-        freed = freed_by(self.cycle.trial, (pod for batch in batches for pod in batch.pods))
-        nodes = np.fromiter((n for n in freed if self.open[n]), dtype=np.int64)
+        gone = [pod for batch in batches for pod in batch.pods]
+        if self._narrow:
+            return self.sub_groups_fit(gone)
+        nodes, after = self._without(gone)
         if not len(nodes):
             return self.holds
-        amounts = np.array([freed[node] for node in nodes.tolist()]).T
-        after = self._fitting.fit(self.free, nodes, amounts)
         gained = np.bincount(self.domains[nodes], weights=after - self.counts[nodes], minlength=self._domain_count)
         return bool((gained >= self._missing_in[:-1]).any())
+
+    def sub_groups_fit(self, gone: Sequence[int]) -> bool:
+        """Whether sub-groups that need narrower domains could fit, all in one domain, without some pods."""
+        if not self._sub_domains:
+            return True
+        counts = self.counts.copy()
+        nodes, after = self._without(gone)
+        counts[nodes] = after
+        fit = self._by_domain(counts)[:-1] >= len(self._pods)
+        return bool(np.logical_and.reduce([fit, *(each.fit(counts, len(fit)) for each in self._sub_domains)]).any())
+
+    def _without(self, gone: Sequence[int]) -> tuple[Rows, Column]:
+        """The nodes that some pods leave, and how many of the wanted ones fit on each by then."""
+        freed = freed_by(self.cycle.trial, gone)
+        nodes = np.array([node for node in freed if self.open[node]], dtype=np.int64)
+        amounts = np.array([freed[node] for node in nodes.tolist()]).T
+        return nodes, self._fitting.fit(self.free, nodes, amounts) if len(nodes) else np.zeros(0)
 
     def gains(self, leaving: Leaving, amounts: Column) -> tuple[Column, Column]:
         """For pods that go one after the other, of which each frees `amounts` [resource, pod] if it goes: how many more

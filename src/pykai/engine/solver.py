@@ -323,11 +323,10 @@ class Probe:
         if self.search.prospects is None:
             return []
         found = self.search.prospects.returning(self.request, self.taken, victims)
-        for pod in (*taken, *pods) if found else ():
-            c = trial.of_class(pod)
-            if (c.shared and c.devices > 1) or trial.accepted_gpus(pod) != trial.quota_amounts(c, trial.node[pod])[GPU]:
-                return []
-        return [pods[at] if at >= 0 else taken[at] for at in found]
+        gone = [(pod, trial.of_class(pod)) for pod in ((*taken, *pods) if found else ())]
+        one_device = all(not c.shared or c.devices == 1 for _, c in gone)
+        as_counted = all(trial.accepted_gpus(pod) == trial.quota_amounts(c, trial.node[pod])[GPU] for pod, c in gone)
+        return [pods[at] if at >= 0 else taken[at] for at in found] if one_device and as_counted else []
 
     def opening(self, leaving: Leaving) -> Mask:
         """After which pods a node is open to a single pod, if only those of one node go."""
@@ -506,8 +505,10 @@ class Probe:
         return None
 
     def _possible(self, found: Accumulated, numbers: Sequence[int]) -> bool:
-        """Whether a single pod would find a place if all of these batches went; asked first, because it costs least."""
-        return self._fit is None or self._fit.possible(found.pods(numbers))
+        """Whether a single pod, or sub-groups with domains of their own, would find a place if all of these batches
+        went; asked first, because it costs least."""
+        pods = found.pods(numbers)
+        return self.room.sub_groups_fit(pods) if self._fit is None else self._fit.possible(pods)
 
     def _chosen(self, batches: Sequence[Batch]) -> Scenario | None:
         if self._could_work(batches):
@@ -519,9 +520,9 @@ class Probe:
         """Whether bounds allow that these batches make room."""
         if not self.room.enough(batches) or not (self._fit is None or self._fit.possible(_pods(batches))):
             return False
-        gone = _pods([*self.recorded, *batches])
-        if self._fit is None and not self.room.enough_devices(gone):  # of a single pod `_fit` knows more
-            return False
+        more, gone = _pods(batches), _pods([*self.recorded, *batches])
+        if self._fit is None and not (self.room.enough_devices(gone) and self.room.sub_groups_fit(more)):
+            return False  # of a single pod `_fit` knows more
         return not self.search.cause.keep_all or self.room.packs(gone, gone)
 
     def _try(self, chosen: Sequence[Batch]) -> Scenario | None:

@@ -34,9 +34,9 @@ class OneNode:
                 yield numbers.copy()
 
     def worth_a_look(self, found: Accumulated) -> Rows:
-        if found.single:
-            return found.where((found.own >= found.room.missing[found.nodes]) & found.goes & found.own_enough)
         missing = found.room.missing[found.nodes]
+        if found.single:
+            return found.where((found.own >= missing) & found.goes & found.own_enough)
         return found.where((found.total >= missing) & (found.along >= missing) & found.enough)
 
     def choices(self, found: Accumulated, latest: int, _: Sequence[float]) -> Iterator[list[int]]:
@@ -59,10 +59,13 @@ class FewNodes:
         start, end = np.searchsorted(found.batch_of, (latest, latest + 1)).tolist()
         free, domains = found.room.free[GPU], found.room.domains
         freed = np.bincount(found.nodes[:end], weights=found.amounts[GPU, :end], minlength=len(free))
+        gained = np.zeros(len(free))
+        np.maximum.at(gained, found.nodes[:end], found.own[:end])
         met, first = np.unique(found.nodes[:end], return_index=True)
-        for domain in np.unique(domains[found.nodes[start:end]]).tolist():
-            capacity = (free + freed)[met]
-            useful = (capacity >= min(needs)) & (domains[met] == domain) & found.room.open[met]
+        for domain, at in zip(*np.unique(domains[found.nodes[start:end]], return_index=True), strict=True):
+            capacity, node = (free + freed)[met], int(found.nodes[start + at])
+            useful = (capacity >= min(needs)) & (domains[met] == domain)
+            useful &= found.room.tightest(gained, int(domain), node)[met]
             order = np.lexsort((first[useful], capacity[useful]))
             nodes, capacity = met[useful][order], capacity[useful][order]
             there = np.maximum(free[(domains == domain) & found.room.open], 0).sum()
