@@ -456,7 +456,9 @@ def subgroups_partly(c: Cluster, n: int) -> None:
     queues = c.add_hierarchy(16, 4, n * GPUS)
     filled(c, lambda: skewed(c, queues))
     for i in range(80):
-        _subgroups(c, queues[15 - i % 12], c.rng.choice(((1, 4), (2, 4, 2), (1, 8), (4, 4, 4, 4))), 4)
+        _subgroups(
+            c, queues[15 - i % 12], c.rng.choice(((1, 2), (1, 4), (2, 4, 2), (4, 4, 4, 4))), c.rng.choice((1, 4))
+        )
         del c.pgs[-1]["spec"]["topologyConstraint"]
         for group in c.pgs[-1]["spec"]["subGroups"][::2]:
             del group["topologyConstraint"]
