@@ -28,7 +28,7 @@ from pykai.kube.events import Regarding
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key
 from pykai.objects import names
-from pykai.objects.kinds import BindRequest, BindRequestSpec, ObjectMeta, OwnerReference, Pod
+from pykai.objects.kinds import BindRequest, BindRequestSpec, ObjectMeta, OwnerReference, Pod, PodGroup
 from pykai.observe.metrics import Metrics
 from pykai.scheduler.bind_requests import Binding, create_request, delete_request, is_in_force, is_uncertain, reason
 from pykai.scheduler.cycle_metrics import queue_labels
@@ -39,8 +39,8 @@ AT_ONCE = 32
 """The maximum number of concurrent binds."""
 TRUST_SECONDS = 30.0
 """Seconds for which a write is assumed without confirmation by a watch."""
-MOST_STARTED = 100_000
-"""The maximum number of PodGroup uids remembered, so that a restart is not measured as a first start."""
+SPARE_STARTS = 1_000
+"""The number of PodGroups that are gone whose first start may be remembered, beside as many as exist."""
 
 log = structlog.get_logger(component="scheduler")
 
@@ -86,6 +86,27 @@ class WriterContext:
         self.request_cycle(wall() + 1.0)
 
 
+class MeasuredStarts:
+    """Uids of the PodGroups whose first start was measured, so that a restart is not measured as one."""
+
+    def __init__(self) -> None:
+        self._uids: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._uids)
+
+    def add(self, uid: str) -> bool:
+        """Remember a PodGroup; return whether it was not remembered before."""
+        is_new = uid not in self._uids
+        self._uids.add(uid)
+        return is_new
+
+    def forget_gone(self, existing: Sequence[PodGroup]) -> None:
+        """Forget PodGroups that are gone, whenever they are more than those that exist."""
+        if len(self._uids) > 2 * len(existing) + SPARE_STARTS:
+            self._uids.intersection_update(group.metadata.uid for group in existing)
+
+
 class BindWriter:
     """Binds pods, at most `AT_ONCE` at a time."""
 
@@ -96,8 +117,7 @@ class BindWriter:
         """Uids of requests that are being deleted."""
         self._remaining: list[tuple[BindRequest, str]] = []
         """Failed requests that could not be deleted, and the reason to delete them."""
-        self._started: dict[str, None] = {}
-        """Uids of PodGroups whose first start was measured, oldest first."""
+        self.starts = MeasuredStarts()
 
     async def place(self, binding: Binding, params: SchedulerParams) -> None:
         """Bind the pod directly or create its BindRequest; record the result as events and metrics."""
@@ -157,10 +177,7 @@ class BindWriter:
         metrics.observe("task_bind_latency_milliseconds", took * 1000)
         if created is not None:
             metrics.observe("task_scheduling_latency_milliseconds", max(now - created.timestamp(), 0.0) * 1000)
-        if first is not None and first.uid not in self._started:
-            self._started[first.uid] = None
-            if len(self._started) > MOST_STARTED:
-                del self._started[next(iter(self._started))]
+        if first is not None and self.starts.add(first.uid):
             labels = queue_labels(first.queue, first.queue_title)
             metrics.observe("pod_group_first_start_wait_seconds", max(now - first.created, 0.0), labels)
 

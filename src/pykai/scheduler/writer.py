@@ -77,6 +77,7 @@ class Writer:
     def carry_out(self, decision: Decision) -> None:
         """Start writing a decision."""
         now, assumptions, params = wall(), self._context.assumptions, decision.snapshot.params
+        self._binder.starts.forget_gone(decision.snapshot.gangs.objects)
         for binding in decision.bindings:
             assumptions.bind(binding.request, binding.pod.metadata.uid)
             self._context.status.placed(binding.bind.pod)

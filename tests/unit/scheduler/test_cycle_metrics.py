@@ -14,6 +14,7 @@ from pykai.model.plan import GeneratorStatistics, ScenarioState, SearchResult, S
 from pykai.objects import kinds, names
 from pykai.observe.metrics import SCHEDULER, WORKLOAD_EVICTIONS, Metrics
 from pykai.plugins import registry
+from pykai.scheduler.binds import SPARE_STARTS, MeasuredStarts
 from pykai.scheduler.cycle_metrics import record
 from pykai.scheduler.decision import Decision, make_decision, no_judge
 from tests.unit.engine.test_deadlines import NOW, made, running
@@ -177,3 +178,18 @@ def test_only_the_first_start_of_a_group_is_measured() -> None:
     firsts = {binding.bind.pod[1]: binding.first for binding in found.bindings}
     assert {name for name, first in firsts.items() if first is not None} == {"new-1"}
     assert firsts.keys() == {"new-1", "grows-1", "evicted-1"}
+
+
+def test_measured_starts_of_groups_that_are_gone_are_forgotten() -> None:
+    starts = MeasuredStarts()
+    assert [starts.add(uid) for uid in ("a", "b", "a")] == [True, True, False]
+    for number in range(SPARE_STARTS):
+        starts.add(str(number))
+    staying = [kinds.PodGroup(metadata=kinds.ObjectMeta(uid=uid)) for uid in ("a", "new")]
+    starts.forget_gone([*staying, kinds.PodGroup(metadata=kinds.ObjectMeta(uid="more"))])
+    assert len(starts) == SPARE_STARTS + 2
+    starts.add("c")
+    starts.add("d")
+    starts.add("e")
+    starts.forget_gone(staying)
+    assert (len(starts), starts.add("a"), starts.add("b")) == (1, False, True)
