@@ -80,6 +80,13 @@ def test_one_container_and_only_that_one_is_connected(
     assert all(set(container) == {"name"} for container in others)
 
 
+@pytest.mark.parametrize("containers", [{"containers": []}, {}])
+def test_a_pod_without_containers_is_left_to_the_api_server(containers: dict[str, Any]) -> None:
+    item = pod(HALF)
+    item["spec"] = {"schedulerName": item["spec"]["schedulerName"], **containers}
+    assert changed(item, replace(ALL, fraction_runtime_class="")) == item
+
+
 def test_a_second_pass_changes_nothing() -> None:
     settings = replace(ALL, fraction_runtime_class="nvidia")
     once = changed(pod(HALF, containers=[{"name": "main"}, {"name": "side"}]), settings)

@@ -73,6 +73,12 @@ SEMI = "semi-preemptible"
             "it would reclassify running elastic pods as core",
         ),
         (
+            {"metadata": {"name": "g"}, "spec": {"minMember": 1}},
+            {"metadata": {"name": "g"}, "spec": {"minMember": 2}},
+            "cannot increase minMember (1 -> 2) on a semi-preemptible PodGroup: "
+            "it would reclassify running elastic pods as core",
+        ),
+        (
             group(leaf("a"), leaf("b"), minSubGroup=1),
             group(leaf("a"), leaf("b"), minSubGroup=2),
             "cannot increase minSubGroup (1 -> 2) on a semi-preemptible PodGroup: "

@@ -50,6 +50,17 @@ async def test_a_claim_is_allocated_protected_and_reserved_for_the_pod() -> None
         assert (await world.status("p"))["phase"] == "Succeeded"
 
 
+async def test_finalizers_of_others_stay() -> None:
+    async with World() as world:
+        await claim(world)
+        note = {"metadata": {"finalizers": ["example.com/backup"]}}
+        await world.api.patch(RESOURCE_CLAIM.ref("shared", TEAM), Patch.merge(note))
+        await using(world, "p", ALLOCATION)
+        await world.start_binder()
+        found = await world.now(RESOURCE_CLAIM, "shared")
+        assert found["metadata"]["finalizers"] == ["example.com/backup", names.DRA_FINALIZER]
+
+
 async def test_a_bind_that_is_tried_again_finds_its_claim_as_it_should_be() -> None:
     async with World() as world:
         await claim(world)
