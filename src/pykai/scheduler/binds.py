@@ -33,12 +33,10 @@ from pykai.observe.metrics import Metrics
 from pykai.scheduler.bind_requests import Binding, create_request, delete_request, is_in_force, is_uncertain, reason
 from pykai.scheduler.cycle_metrics import queue_labels
 from pykai.scheduler.plan_conditions import PodCondition
-from pykai.scheduler.status_updater import StatusUpdater, WriteAccess
+from pykai.scheduler.status_updater import TRUST_SECONDS, StatusUpdater, WriteAccess
 
 AT_ONCE = 32
 """The maximum number of concurrent binds."""
-TRUST_SECONDS = 30.0
-"""Seconds for which a write is assumed without confirmation by a watch."""
 SPARE_STARTS = 1_000
 """The number of PodGroups that are gone whose first start may be remembered, beside as many as exist."""
 

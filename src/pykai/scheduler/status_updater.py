@@ -39,6 +39,7 @@ from pykai.scheduler.plan_conditions import NOT_READY, Conditions, GangCondition
 
 REPEAT_SECONDS = 1800.0
 TRUST_SECONDS = 30.0
+"""Seconds for which a write is assumed without confirmation by a watch."""
 TIMESTAMPS = {
     "last-start": names.LAST_START_TIMESTAMP,
     "last-eviction": names.LAST_EVICTION_TIMESTAMP,
