@@ -20,7 +20,7 @@ from pykai.model.resources import GPU, Column, Mask, Rows
 
 _SLACK = 1e-9
 _MOST_ALIKE = 16
-"""So many shares of one device are told apart by the pod they belong to; where a device holds more, all are counted."""
+"""The number of shares of one device that are distinguished by pod; where a device holds more, all are counted."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class FreeDevices:
         free += np.bincount(devices.nodes[emptied], minlength=len(free))
         free[~reach] = 0.0
         self.whole: Column = free
-        """By node: how many devices nobody uses."""
+        """By node: the number of unused devices."""
         self._held = held
         """By device: the memory that the pods have that stay."""
         self._shared = np.flatnonzero(used & ~emptied & reach[devices.nodes])
@@ -92,7 +92,7 @@ class FreeDevices:
         return (1 - self._held[self._shared] / self._capacity[nodes]).tolist()  # type: ignore[no-any-return]
 
     def bins(self, groups: Rows) -> Bins:
-        """The devices of which a part is taken, and those of each node that nobody uses; `groups`: by node."""
+        """The devices of which a part is taken, and the unused ones of each node; `groups`: by node."""
         parts, nodes = np.array(self.parts), self._devices.nodes[self._shared]
         room, times = np.append(parts, np.ones(len(self.whole))), np.append(np.ones(len(parts)), self.whole)
         return room, times, np.append(groups[nodes], groups)
@@ -152,5 +152,5 @@ class FreeDevices:
         return np.asarray(np.floor((self._capacity[nodes] - held) / need.memory[nodes] + _SLACK))
 
     def _on_whole(self, need: DeviceNeed) -> Column:
-        """By node: the same of a device that nobody uses."""
+        """By node: the same of an unused device."""
         return np.asarray(np.floor(self._capacity / need.memory + _SLACK))

@@ -28,7 +28,7 @@ _TIGHT = 1.25
 MOST_SUMS = 1000
 """So many sums of sizes are looked at to find out how full a place can get."""
 MOST_KINDS = 16
-"""So many different requests are told apart; where there are more, only the least of them counts."""
+"""The number of different requests that are distinguished; of more only the least counts."""
 
 Freed = dict[int, Column]
 """What is freed, by node."""

@@ -79,7 +79,7 @@ class Scenario:
 def simulate(
     cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[Batch], states: Counter[ScenarioState]
 ) -> Scenario | None:
-    """Evict the batches, place the pods, place again whom we can. On success the trial keeps it, else it is undone.
+    """Evict the batches, place the pods, and place victims again where possible. On success the trial keeps all of it.
 
     What became of the scenario is counted in `states`.
     """

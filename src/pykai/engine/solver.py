@@ -316,7 +316,7 @@ class Probe:
         return self.search.prospects.lost(victims)
 
     def returning(self, pods: Sequence[int], victims: VictimLosses) -> list[int]:
-        """If all of these pods go: those with the fewest GPUs, as many as have to get a place again. Nobody where some
+        """If all of these pods go: those with the fewest GPUs, as many as have to get a place again. None where some
         take parts of several devices, or other devices than those that count against queues: what is less is unclear.
         """
         trial, taken = self.cycle.trial, _pods(self.recorded)

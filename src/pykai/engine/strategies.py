@@ -1,4 +1,4 @@
-"""What differs between preempt, reclaim and consolidation: which gangs may evict, whom, and what the victims read.
+"""How preempt, reclaim and consolidation differ: which gangs may evict which victims, and the texts of evictions.
 
 * *preempt*: within a queue, higher priority takes the place of lower;
 * *reclaim*: a queue takes back its fair share from queues above theirs;

@@ -68,9 +68,9 @@ def depths(topologies: Mapping[str, Sequence[str]], requirement: TopologyRequire
     if requirement.topology not in topologies:
         raise ConstraintError(f"Requested topology {requirement.topology} does not exist")
     if not requirement.required and not requirement.preferred:
-        whom = f"subgroup {sub_group}" if sub_group else "workload"
+        subject = f"subgroup {sub_group}" if sub_group else "workload"
         raise ConstraintError(
-            f"no topology constraints were found for {whom}, with topology name {requirement.topology}"
+            f"no topology constraints were found for {subject}, with topology name {requirement.topology}"
         )
     who = f"sub-group {sub_group}" if sub_group else "workload"
     known = {"": 0, **{level: depth for depth, level in enumerate(topologies[requirement.topology], start=1)}}

@@ -248,7 +248,7 @@ class QuotaByDevice(NodeResourceState):
 
     @cached_property
     def _bounded(self) -> set[int]:
-        """Classes of such pods, some of whom limits or quotas may keep from a node."""
+        """Classes of such pods, some of which limits or quotas may keep from a node."""
         cycle, pods = self._cycle, self._cycle.snapshot.pods
         bounded = getattr(self._quota, "bounded", lambda *_: True)
         by_size = np.array([c.gpu_kind in (GpuKind.MEMORY, GpuKind.MIG) for c in pods.classes], dtype=bool)
