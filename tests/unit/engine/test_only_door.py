@@ -23,7 +23,7 @@ PARTS = (
 CALLERS = {
     "src/pykai/scheduler/decision.py": 1,
     "src/pykai/cli/replay.py": 2,
-    "src/pykai/explain/source.py": 1,
+    "src/pykai/explain/source.py": 2,
     "src/pykai/dashboard/live_board.py": 1,
 }
 """Where the product decides, and at how many places there."""
