@@ -140,6 +140,8 @@ def _check_command_line(component: str, arguments: Sequence[str]) -> None:
         flags = command.make_context(component, list(arguments)).params
         if component in _WITH_SETTINGS:
             import_module(f"pykai.cli.{COMMANDS[component].module}").settings_of({**flags, **_FILE_FLAGS})
+    except click.NoSuchOption as error:  # only `args` of a user can have one
+        raise FieldError(f"args.{error.option_name.lstrip('-')}", f"{component} has no such flag") from error
     except click.ClickException as error:
         raise FieldError(f"flags of {component}", error.format_message()) from error
 

@@ -154,7 +154,7 @@ def test_components_take_the_flags_that_the_operator_gives(spec: dict[str, Any])
 def test_a_shard_with_a_flag_that_the_scheduler_does_not_have_is_refused() -> None:
     made = desired(installation(), {"default": {"args": {"fly": "high"}}}, PARTS, OWNER)
     refused = validated(made, Validators(check_command_line, check_configuration)).refused
-    assert refused == {"default": "spec: flags of scheduler: No such option '--fly'."}
+    assert refused == {"default": "spec.args.fly: scheduler has no such flag"}
 
 
 @pytest.mark.parametrize("spec", [{}, EVERYTHING], ids=["defaults", "everything"])

@@ -303,8 +303,9 @@ def _accepts(*_: object) -> Sequence[str]:
 class Validators:
     """Validation by the components themselves; both raise FieldError.
 
-    `command_line`: of a component, by its name and arguments. `configuration`: of a scheduler, as a document; the lines
-    it returns name what the scheduler would accept without effect.
+    `command_line`: of a component, by its name and arguments; the path of an unknown flag begins with `args.`.
+    `configuration`: of a scheduler, as a document; the lines it returns name what the scheduler would accept without
+    effect.
     """
 
     command_line: Callable[[str, Sequence[str]], object] = _accepts
@@ -325,7 +326,8 @@ def validated(wanted: Wanted, validators: Validators) -> Wanted:
                 lines += [_in_shard(line, document) for line in validators.configuration(document)]
             except FieldError as error:
                 problems.append(_in_shard(str(error), document))
-        problems += [f"spec: {problem}" for problem in _wrong_flags(objects, validators)]
+        for problem in _wrong_flags(objects, validators):
+            problems.append(f"spec.{problem}" if problem.startswith("args.") else f"spec: {problem}")
         if problems:
             del shards[name]
             refused[name] = "; ".join(problems)
